@@ -6,6 +6,7 @@ mod hanging;
 mod load;
 mod metrics;
 mod odd_names;
+mod one_session;
 mod pages;
 mod planted;
 mod share;

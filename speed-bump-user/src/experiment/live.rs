@@ -204,15 +204,15 @@ pub(crate) struct Counted {
 }
 
 /// What was counted between two snapshots of a session in which calls are timed, while so many units were
-/// done. Floors are of its report. Calls of `progress` are the units, if that is a target; the first so many
-/// targets are counted for metrics, and no candidates.
+/// done. Floors are of its report. Calls of `progress` are the units, if that is a target. Targets that are
+/// counted for metrics, or that the session has dropped, have no candidates.
 pub(crate) fn counted(
     earlier: &Snapshot,
     later: &Snapshot,
     units: f64,
     targets: &Targets,
     progress: Option<TargetIndex>,
-    for_metrics: u32,
+    for_metrics: &[TargetIndex],
     report: Option<&SessionReport>,
 ) -> Counted {
     let between = later.since(earlier);
@@ -225,7 +225,10 @@ pub(crate) fn counted(
     let mut most: Option<(u64, &SelectedFunction)> = None;
     for (id, function) in between.known.iter() {
         let stats = between.of_id(id);
-        if function.target.0 < for_metrics {
+        if targets.get(function.target).is_none_or(|target| target.is_dropped) {
+            continue;
+        }
+        if for_metrics.contains(&function.target) {
             let is_unit = Some(function.target) == progress;
             if is_unit && stats.calls > most.map_or(0, |(calls, _)| calls) {
                 most = Some((stats.calls, function));

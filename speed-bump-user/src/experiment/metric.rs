@@ -75,11 +75,11 @@ pub(crate) trait Metric: fmt::Debug {
     /// The source does not answer.
     fn read(&mut self, snapshot: &Snapshot) -> io::Result<Reading>;
 
-    /// Another session begins, whose counters begin at zero.
+    /// Counts calls in this session from here on, which has the targets of metrics in these places.
     ///
     /// # Errors
     /// It cannot be followed.
-    fn begin(&mut self, _session: &Controls) -> io::Result<()> {
+    fn begin(&mut self, _session: &Controls, _places: &[TargetIndex]) -> io::Result<()> {
         Ok(())
     }
 
@@ -165,12 +165,12 @@ impl Metrics {
         self.unit.is_quick() && self.further.is_empty()
     }
 
-    /// Another session begins, whose counters begin at zero.
+    /// Has all of them count calls in this session from here on: see [`Metric::begin`].
     ///
     /// # Errors
     /// It cannot be followed.
-    pub(crate) fn begin(&mut self, session: &Controls) -> io::Result<()> {
-        self.unit.begin(session)?;
-        self.further.iter_mut().try_for_each(|metric| metric.begin(session))
+    pub(crate) fn begin(&mut self, session: &Controls, places: &[TargetIndex]) -> io::Result<()> {
+        self.unit.begin(session, places)?;
+        self.further.iter_mut().try_for_each(|metric| metric.begin(session, places))
     }
 }

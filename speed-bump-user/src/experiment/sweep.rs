@@ -26,7 +26,7 @@ use super::{
     run,
 };
 use crate::{
-    prepare::{PrepareError, Request},
+    prepare::PrepareError,
     probe::resolve::KnownFunctions,
     session::{handle::Handle, quit::Quit},
     sys::clock::now,
@@ -38,7 +38,7 @@ pub use observer::{Observer, Step};
 pub use options::{Benchmark, OptionError, Options, UnitSource};
 pub(crate) use outlook::Outlook;
 use sampled::Found;
-use session::{Context, Notices};
+use session::{Context, SweepSession};
 use sharing::Seen;
 pub use unit::UnitError;
 use unit::Units;
@@ -114,12 +114,8 @@ impl Sweep {
 struct Prepared {
     units: Units,
     guards: Option<Guards>,
-    /// What the session of the experiment is asked for.
-    request: Request,
     /// The session of the census, which goes on.
-    census: Handle,
-    /// Whether it was asked for the same, so that it can be the one of the experiment too.
-    is_same: bool,
+    session: SweepSession,
     counted: Counted,
     seen: Seen,
     /// The record, without slices.
@@ -141,18 +137,17 @@ impl Context<'_> {
             Some(why) => SweepError::Guarded(why.to_owned()),
             None => error,
         };
-        let (mut units, targets, found) = match &options.functions {
-            // Two sessions read it.
-            Some(targets) => (units, targets.clone().kept().map_err(PrepareError::from)?, None),
+        let (mut units, targets, found, session) = match &options.functions {
+            Some(targets) => (units, targets.clone().kept().map_err(PrepareError::from)?, None, None),
             None => {
                 let choice = find::find(self, units, observer).map_err(or_guarded)?;
-                (choice.units, choice.targets, Some(choice.found))
+                (choice.units, choice.targets, Some(choice.found), choice.session)
             }
         };
-        let request = options.request(units.before(targets));
         let times = units.times_calls() || found.as_ref().is_none_or(Found::may_time);
-        let census = Request { times, ..request.clone() };
-        let counted = census::count(self, &census, &mut units, found.is_none(), ends, observer);
+        let (targets, samples) = (units.before(targets), found.is_none());
+        let asked = census::Asked { session, targets, times, samples, ends };
+        let counted = census::count(self, asked, &mut units, observer);
         let (mut counted, seen, session) = counted.map_err(or_guarded)?;
         if let Some(profile) = seen.profile.as_ref().or(found.as_ref().map(Found::profile)) {
             seen.find_sharing(&mut counted, profile, &*units.metrics.unit);
@@ -162,10 +157,7 @@ impl Context<'_> {
         }
         let mut measured = begin(options, &units, &counted)?;
         measured.sampling = found.as_ref().map(Found::record);
-        // Where it counts how long calls take, they are timed all along.
-        let request = Request { times: units.times_calls(), ..request };
-        let is_same = request == census;
-        Ok(Prepared { units, guards, request, census: session, is_same, counted, seen, measured })
+        Ok(Prepared { units, guards, session, counted, seen, measured })
     }
 
     /// `sweep of process 4711, for 120s in all`. Something is to be seen before files are read.
@@ -182,23 +174,17 @@ impl Context<'_> {
         begun: Instant,
         observer: &mut dyn Observer,
     ) -> Result<Measured, SweepError> {
-        let Prepared { units, guards, request, census, is_same, counted, seen, measured } = prepared;
+        let Prepared { units, guards, session, counted, seen, measured } = prepared;
         observer.step(Step::Attach);
-        let handle = if is_same {
-            if self.quit.is_asked() {
-                return Err(stopped_by(guards.as_ref()));
-            }
-            census
-        } else {
-            // One session at a time.
-            drop(census);
-            self.start(&request, Notices::Known, observer)?
-        };
-        let options = self.run_options(&units, begun.elapsed());
-        let mut metrics = units.metrics;
-        if !is_same {
-            metrics.begin(handle.controls()).map_err(SweepError::system("cannot read the counters"))?;
+        // Where it counts how long calls take, they are timed all along.
+        let retimed = session.time_calls(units.times_calls());
+        if self.quit.is_asked() {
+            return Err(stopped_by(guards.as_ref()));
         }
+        retimed?;
+        let handle = session.handle;
+        let options = self.run_options(&units, begun.elapsed());
+        let metrics = units.metrics;
         observer.prepared();
         let options = options?;
         if let Some(why) = run::no_room(&options, &measured) {

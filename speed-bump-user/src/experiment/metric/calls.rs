@@ -5,17 +5,27 @@ use std::io;
 use super::{Metric, Reading};
 use crate::{
     experiment::record::{By, Quantity},
-    session::snapshot::Snapshot,
+    session::{controls::Controls, snapshot::Snapshot},
     targets::TargetIndex,
 };
 
 /// Calls of all functions of a target, and where the session times them, how long they take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calls {
-    /// The target.
-    pub target: TargetIndex,
+    /// The target, as the sweep numbers those of metrics.
+    number: TargetIndex,
+    /// The same, as the session does.
+    target: TargetIndex,
     /// What is compared: how many there are, or how long they take.
-    pub by: By,
+    by: By,
+}
+
+impl Calls {
+    /// Those of the target with this number among those of metrics. A session that begins with these has them
+    /// in the same places.
+    pub(crate) fn new(number: TargetIndex, by: By) -> Self {
+        Self { number, target: number, by }
+    }
 }
 
 impl Metric for Calls {
@@ -43,9 +53,19 @@ impl Metric for Calls {
         true
     }
 
+    fn begin(&mut self, _session: &Controls, places: &[TargetIndex]) -> io::Result<()> {
+        self.target = place(places, self.number);
+        Ok(())
+    }
+
     fn read(&mut self, snapshot: &Snapshot) -> io::Result<Reading> {
         Ok(of_target(snapshot, self.target))
     }
+}
+
+/// Where a session has the target with this number among those of metrics.
+pub(super) fn place(places: &[TargetIndex], number: TargetIndex) -> TargetIndex {
+    places.get(number.0 as usize).copied().unwrap_or(number)
 }
 
 /// What a snapshot has of the calls of all functions of a target.

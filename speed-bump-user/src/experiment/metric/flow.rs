@@ -23,7 +23,11 @@ use std::{
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
-use super::{Metric, Reading, calls::of_target, level::Level};
+use super::{
+    Metric, Reading,
+    calls::{of_target, place},
+    level::Level,
+};
 use crate::{
     experiment::record::By,
     session::{controls::Controls, snapshot::Snapshot},
@@ -38,6 +42,9 @@ const LOOKS_US: std::ops::Range<u64> = 500..1_500;
 /// See above.
 #[derive(Debug)]
 pub(crate) struct Flow {
+    /// The targets, as the sweep numbers those of metrics.
+    numbers: [TargetIndex; 2],
+    /// The same, as the session does.
     begin: TargetIndex,
     end: TargetIndex,
     looks: Option<Looks>,
@@ -46,7 +53,7 @@ pub(crate) struct Flow {
 impl Flow {
     /// From calls of one target to calls of another.
     pub(crate) fn new(begin: TargetIndex, end: TargetIndex) -> Self {
-        Self { begin, end, looks: None }
+        Self { numbers: [begin, end], begin, end, looks: None }
     }
 }
 
@@ -63,8 +70,9 @@ impl Metric for Flow {
         Some(self.end)
     }
 
-    fn begin(&mut self, session: &Controls) -> io::Result<()> {
+    fn begin(&mut self, session: &Controls, places: &[TargetIndex]) -> io::Result<()> {
         self.looks = None;
+        [self.begin, self.end] = self.numbers.map(|number| place(places, number));
         self.looks = Some(Looks::at(session.clone(), self.begin, self.end)?);
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::{io, time::Duration};
 use super::{
     error::SweepError,
     observer::{Observer, Step},
-    session::{Context, Notices},
+    session::{Context, Notices, SweepSession},
     sharing::Seen,
     unit::Units,
 };
@@ -15,10 +15,10 @@ use crate::{
         metric::{Metrics, Reading},
         subject::SubjectError,
     },
-    prepare::Request,
     sampling,
     session::{handle::Handle, quit::Quit, snapshot::Snapshot},
     sys::clock::now,
+    targets::source::TargetSource,
     units::Nanos,
 };
 
@@ -33,43 +33,57 @@ const RUN_ENDS: Nanos = Nanos(10_000_000);
 /// So often it is looked at which threads do units.
 const CALLERS: Nanos = Nanos(20_000_000);
 
-/// Counts and times calls for a while, and returns what was counted, what was seen of threads meanwhile, by
-/// sampling too where that is wanted, and the session, which goes on. All of the time is up at `ends`.
+/// What a census is of.
+pub(super) struct Asked {
+    /// The session that there is already.
+    pub(super) session: Option<SweepSession>,
+    /// The functions, behind those of the units.
+    pub(super) targets: TargetSource,
+    /// Whether calls are timed.
+    pub(super) times: bool,
+    /// Whether stacks are sampled too.
+    pub(super) samples: bool,
+    /// When all of the time is up.
+    pub(super) ends: Nanos,
+}
+
+/// Counts and times calls for a while, and returns what was counted, what was seen of threads meanwhile, and
+/// the session, which goes on.
 pub(super) fn count(
     context: &Context<'_>,
-    request: &Request,
+    asked: Asked,
     units: &mut Units,
-    samples: bool,
-    ends: Nanos,
     observer: &mut dyn Observer,
-) -> Result<(Counted, Seen, Handle), SweepError> {
+) -> Result<(Counted, Seen, SweepSession), SweepError> {
     let (options, quit) = (context.options, context.quit);
+    let Asked { session, targets, times, samples, ends } = asked;
     observer.step(Step::Attach);
-    let handle = context.start(request, Notices::Told, observer)?;
+    let session = context.session(session, &targets, times, Notices::All, observer)?;
+    let handle = &session.handle;
     let time = census_time(options.time);
-    let timed = if request.times { " and timed" } else { "" };
+    let timed = if times { " and timed" } else { "" };
     observer.line(&format!("census: calls are counted{timed} for {}", Nanos::from(time)));
     observer.step(Step::Census);
     let system = SweepError::system("cannot read the counters");
     units.open()?;
-    let of_targets = units.targets();
+    let of_targets = session.places.get(..units.targets()).unwrap_or_default();
     let (metrics, source) = (&mut units.metrics, &units.source);
-    metrics.begin(handle.controls()).map_err(&system)?;
+    metrics.begin(handle.controls(), of_targets).map_err(&system)?;
     let (target, runs) = (metrics.unit.target(), metrics.unit.is_of_runs());
     let ended = |error| SweepError::before_slices(error, source);
     if runs {
         // The first one has what is not there yet: caches, and pages of files.
-        run_once(&handle, quit, metrics, ends).map_err(ended)?;
+        run_once(handle, quit, metrics, ends).map_err(ended)?;
     }
-    let (earlier, before) = look(&handle, metrics).map_err(&system)?;
+    let (earlier, before) = look(handle, metrics).map_err(&system)?;
     let mut seen = Seen::default();
     if runs {
-        run_once(&handle, quit, metrics, ends).map_err(ended)?;
+        run_once(handle, quit, metrics, ends).map_err(ended)?;
     } else {
         let end = now() + Nanos::from(time);
         if samples {
             let go_on = || {
-                seen.add_callers(&handle, target);
+                seen.add_callers(handle, target);
                 !quit.is_asked()
             };
             // Without it, less is told.
@@ -77,21 +91,21 @@ pub(super) fn count(
             seen.profile = profile.ok();
         }
         loop {
-            seen.add_callers(&handle, target);
+            seen.add_callers(handle, target);
             let next = end.min(now() + CALLERS);
-            wait_until(&handle, quit, next).map_err(ended)?;
+            wait_until(handle, quit, next).map_err(ended)?;
             if next == end {
                 break;
             }
         }
-        seen.take_callers(&handle);
+        seen.take_callers(handle);
     }
-    let (mut later, mut after) = look(&handle, metrics).map_err(&system)?;
+    let (mut later, mut after) = look(handle, metrics).map_err(&system)?;
     // A unit may take longer than that.
     let latest = earlier.at + Nanos::from(longest_census(options.time));
     while after.units == before.units && now() < latest && !runs {
-        wait_until(&handle, quit, latest.min(now() + CALLERS)).map_err(ended)?;
-        (later, after) = look(&handle, metrics).map_err(&system)?;
+        wait_until(handle, quit, latest.min(now() + CALLERS)).map_err(ended)?;
+        (later, after) = look(handle, metrics).map_err(&system)?;
     }
     let report = handle.report();
     let warnings = report.iter().flat_map(|report| &report.warnings);
@@ -107,7 +121,7 @@ pub(super) fn count(
     let latency = after.latency.zip(before.latency).map(|(after, before)| after - before);
     seen.under_way = latency.map(|latency| latency / later.at.0.saturating_sub(earlier.at.0).max(1) as f64);
     let counted = counted(&earlier, &later, units, &targets, target, of_targets, report.as_ref());
-    Ok((counted, seen, handle))
+    Ok((counted, seen, session))
 }
 
 /// What was counted so far, of calls and of units.

@@ -6,12 +6,11 @@ use super::{
     error::SweepError,
     observer::{Observer, Step},
     sampled::{BRIEF, COUNTED, Found, lines, units_done},
-    session::{Context, Notices},
+    session::{Context, Notices, SweepSession},
     unit::Units,
 };
 use crate::{
     experiment::live::{Counted, counted, wait_until},
-    session::handle::Handle,
     sys::clock::now,
     targets::source::TargetSource,
     units::Nanos,
@@ -28,6 +27,8 @@ pub(super) struct Choice {
     pub(super) targets: TargetSource,
     /// By what they were chosen.
     pub(super) found: Found,
+    /// The session in which calls were counted to choose, if any were.
+    pub(super) session: Option<SweepSession>,
 }
 
 /// Samples the processes, and chooses what takes time.
@@ -37,19 +38,26 @@ pub(super) fn find(
     observer: &mut dyn Observer,
 ) -> Result<Choice, SweepError> {
     let wants_unit = units.is_open();
+    let mut session = None;
     let mut found = if wants_unit || !units.metrics.unit.is_early() {
         Found::of(context, &mut || None, observer)?
     } else {
         units.open_unit()?;
         // Calls are seen in a session alone.
         observer.step(Step::Attach);
-        let session = units.own().map(|own| begin(context, own, observer)).transpose()?;
-        Found::of(context, &mut units_done(&mut *units.metrics.unit, session.as_ref()), observer)?
+        if let Some(own) = units.own() {
+            session = Some(context.session(None, &own, false, Notices::All, observer)?);
+        }
+        let handle = session.as_ref().map(|session| &session.handle);
+        Found::of(context, &mut units_done(&mut *units.metrics.unit, handle), observer)?
     };
     observer.step(Step::CountCalls);
-    let chosen = if wants_unit { chosen_unit(context, &mut found, observer)? } else { None };
-    if let Some(target) = chosen {
+    if wants_unit && let Some((target, counted_in)) = chosen_unit(context, &mut found, observer)? {
         units = units.of_calls(target);
+        // First without the others: they may select the unit's function too.
+        if let Some(own) = units.own() {
+            session = Some(context.session(Some(counted_in), &own, false, Notices::None, observer)?);
+        }
     }
     if let Some(text) = found.unit() {
         observer.line(text);
@@ -61,8 +69,13 @@ pub(super) fn find(
     // As often as functions are left out: the service is faster without their traps, and calls the others
     // more often.
     for _ in 0..COUNTS {
-        let Some(native) = found.native() else { break };
-        let (_session, counted) = count(context, native, BRIEF, observer)?;
+        if !found.has_native() {
+            break;
+        }
+        let targets = units.before(found.targets());
+        let counting = context.session(session.take(), &targets, false, Notices::All, observer)?;
+        let counted = count(context, &counting, BRIEF)?;
+        session = Some(counting);
         let is_changed = found.leave_out(&counted, context.options.max_slowdown);
         if found.is_empty() {
             return Err(SweepError::TooOften);
@@ -71,49 +84,35 @@ pub(super) fn find(
             break;
         }
     }
-    Ok(Choice { units, targets: found.targets(), found })
+    Ok(Choice { units, targets: found.targets(), found, session })
 }
 
-/// The calls of the outermost function that is called again and again, if there is one.
+/// The calls of the outermost function that is called again and again, if there is one, and the session in
+/// which they were counted.
 fn chosen_unit(
     context: &Context<'_>,
     found: &mut Found,
     observer: &mut dyn Observer,
-) -> Result<Option<String>, SweepError> {
+) -> Result<Option<(String, SweepSession)>, SweepError> {
     let outermost = found.outermost();
     let lines: Vec<String> = outermost.iter().flat_map(lines).collect();
     if lines.is_empty() {
         return Ok(None);
     }
     let targets = TargetSource::lines("functions that may be a unit of work", &lines);
-    let (_session, counted) = count(context, targets, COUNTED, observer)?;
-    Ok(found.choose_unit(&outermost, &counted))
-}
-
-/// A session that counts calls, and nothing else.
-fn begin(
-    context: &Context<'_>,
-    targets: TargetSource,
-    observer: &mut dyn Observer,
-) -> Result<Handle, SweepError> {
-    context.start(&context.options.request(targets), Notices::Known, observer)
+    let session = context.session(None, &targets, false, Notices::OfProcesses, observer)?;
+    let counted = count(context, &session, COUNTED)?;
+    Ok(found.choose_unit(&outermost, &counted).map(|target| (target, session)))
 }
 
 /// Counts calls for a while.
-fn count(
-    context: &Context<'_>,
-    targets: TargetSource,
-    time: Duration,
-    observer: &mut dyn Observer,
-) -> Result<(Handle, Counted), SweepError> {
-    let handle = begin(context, targets, observer)?;
+fn count(context: &Context<'_>, session: &SweepSession, time: Duration) -> Result<Counted, SweepError> {
+    let handle = &session.handle;
     let system = SweepError::system("cannot read the counters");
     let earlier = handle.snapshot().map_err(&system)?;
     let ended = |error| SweepError::before_slices(error, "the functions that were sampled");
-    wait_until(&handle, context.quit, now() + Nanos::from(time)).map_err(ended)?;
-
+    wait_until(handle, context.quit, now() + Nanos::from(time)).map_err(ended)?;
     let later = handle.snapshot().map_err(&system)?;
     let targets = handle.controls().targets();
-    let counted = counted(&earlier, &later, 0.0, &targets, None, 0, handle.report().as_ref());
-    Ok((handle, counted))
+    Ok(counted(&earlier, &later, 0.0, &targets, None, &[], handle.report().as_ref()))
 }

@@ -178,11 +178,9 @@ impl Found {
         self.profile.functions.iter().filter(is_seen)
     }
 
-    /// Those of the chosen that are native.
-    pub(super) fn native(&self) -> Option<TargetSource> {
-        let native = self.chosen.iter().filter(|of| of.line.is_none());
-        let lines: Vec<String> = native.flat_map(lines).collect();
-        (!lines.is_empty()).then(|| TargetSource::lines("the native functions that were sampled", &lines))
+    /// Whether some of the chosen are native.
+    pub(super) fn has_native(&self) -> bool {
+        self.chosen.iter().any(|of| of.line.is_none())
     }
 
     /// Leaves out native functions that are called so often that to count each call would slow the service

@@ -1,15 +1,17 @@
-//! Sessions of a sweep: they begin without delays, and as soon as they are not wanted any more, they do not.
+//! The session of a sweep: it begins without delays, takes targets up and drops them as the sweep learns what
+//! it wants, and times calls for as long as they are to be timed. As soon as it is not wanted any more, it
+//! does not go on.
 
 use std::{thread, time::Duration};
 
 use super::{error::SweepError, observer::Observer, options::Options};
 use crate::{
-    experiment::live::NOTHING,
-    policy::Selection,
-    prepare::{Prepared, Purpose, Request, notice::Notice},
+    experiment::{live::NOTHING, subject::SubjectError},
+    policy::{DoseError, Selection},
+    prepare::{PrepareError, Prepared, Purpose, Request, notice::Notice, times},
     probe::resolve::KnownFunctions,
-    session::{handle::Handle, quit::Quit},
-    targets::TargetIndex,
+    session::{SessionError, controls::Controls, handle::Handle, quit::Quit},
+    targets::{Target, TargetIndex, Targets, source::TargetSource},
     units::Pid,
 };
 
@@ -25,36 +27,88 @@ pub(super) struct Context<'a> {
     pub(super) known: KnownFunctions,
 }
 
-/// Whether a session tells what is to be known of its targets. Later ones have nothing new to say.
+/// What a session that begins tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notices {
-    Told,
-    Known,
+    /// All that is to be known.
+    All,
+    /// What is to be known of the processes. Its targets are a guess.
+    OfProcesses,
+    /// Nothing: an earlier session has.
+    None,
+}
+
+impl Notices {
+    fn has(self, notice: &Notice) -> bool {
+        match notice {
+            Notice::BelowFloor { .. } | Notice::BelowColdFloor { .. } => false,
+            Notice::SelectsNothing(_) | Notice::NotTimed { .. } => self == Self::All,
+            _ => self != Self::None,
+        }
+    }
+}
+
+/// The session of a sweep, with the targets that are wanted now.
+#[derive(Debug)]
+pub(super) struct SweepSession {
+    pub(super) handle: Handle,
+    /// Where the session has the targets, in the order in which they are wanted.
+    pub(super) places: Vec<TargetIndex>,
 }
 
 impl Context<'_> {
+    /// A session of these targets, in which calls are timed or not: the one that there is, if it can take
+    /// them up, or else another one. Only one that begins tells notices.
+    pub(super) fn session(
+        &self,
+        before: Option<SweepSession>,
+        targets: &TargetSource,
+        times: bool,
+        notices: Notices,
+        observer: &mut dyn Observer,
+    ) -> Result<SweepSession, SweepError> {
+        let mut notices = notices;
+        if let Some(mut session) = before {
+            match session.change(self, targets, times) {
+                Ok(()) => return Ok(session),
+                Err(SweepError::Session(
+                    error @ (SessionError::Retarget(_)
+                    | SessionError::Over
+                    | SessionError::Undecided { .. }
+                    | SessionError::Dose(DoseError::TooManyTargets)),
+                )) => tracing::info!("the sweep begins another session: {error}"),
+                Err(error) => return Err(error),
+            }
+            // One session at a time.
+            drop(session);
+            notices = Notices::None;
+        }
+        // It may be that calls are to be timed later. The kernel module never does.
+        let times_later = !times && !self.options.engine.is_kmod();
+        let request = Request { times, times_later, ..self.options.request(targets.clone()) };
+        self.start(&request, notices, observer)
+    }
+
     /// Starts a session without delays.
-    pub(super) fn start(
+    fn start(
         &self,
         request: &Request,
         notices: Notices,
         observer: &mut dyn Observer,
-    ) -> Result<Handle, SweepError> {
+    ) -> Result<SweepSession, SweepError> {
         let mut prepared = self.prepared(request)?;
         // What the targets file says of delays is for other sessions.
-        let targets: Vec<TargetIndex> = prepared.targets.iter().map(|(index, _)| index).collect();
-        for index in targets {
-            prepared.settings.policies.set(&Selection::Target(index), NOTHING)?;
+        let places: Vec<TargetIndex> = prepared.targets.iter().map(|(index, _)| index).collect();
+        for index in &places {
+            prepared.settings.policies.set(&Selection::Target(*index), NOTHING)?;
         }
-        let is_told = |notice: &Notice| {
-            notices == Notices::Told
-                && !matches!(notice, Notice::BelowFloor { .. } | Notice::BelowColdFloor { .. })
-        };
-        prepared.notices.retain(is_told);
+        prepared.notices.retain(|notice| notices.has(notice));
         if !prepared.notices.is_empty() {
             observer.notices(&prepared.notices);
         }
-        Ok(prepared.start(self.quit.next_stop())?)
+        let handle = prepared.start(self.quit.next_stop())?;
+        tracing::info!("the sweep has begun a session of {} targets", places.len());
+        Ok(SweepSession { handle, places })
     }
 
     /// What a session begins with. Files of processes may take long to read, and nothing is attached
@@ -73,4 +127,54 @@ impl Context<'_> {
         }
         Ok(thread.join().map_err(|_| SweepError::Panicked)??)
     }
+}
+
+impl SweepSession {
+    /// Has the session be of these targets alone, and time calls or not.
+    fn change(
+        &mut self,
+        context: &Context<'_>,
+        targets: &TargetSource,
+        times: bool,
+    ) -> Result<(), SweepError> {
+        let controls = self.handle.controls();
+        let wanted = controls.decide_kinds(targets.read(false).map_err(PrepareError::from)?)?;
+        let request = Request { times, ..context.options.request(targets.clone()) };
+        times::check(&request, &wanted)?;
+        let (change, _) = controls.targets().change_to(&wanted);
+        if !change.add.is_empty() || !change.drop.is_empty() {
+            controls.change_targets(change)?;
+        }
+        controls.time_calls(times)?;
+        self.places = places(controls, &wanted);
+        Ok(())
+    }
+
+    /// Has calls be timed from here on, or not any more.
+    ///
+    /// # Errors
+    /// The session is over, or cannot.
+    pub(super) fn time_calls(&self, times: bool) -> Result<(), SweepError> {
+        match self.handle.controls().time_calls(times) {
+            Err(SessionError::Over) => {
+                let outcome = self.handle.wait()?;
+                let why = outcome.ended.map_or_else(|error| error.to_string(), |why| why.to_string());
+                Err(SweepError::Subject(SubjectError::Over(why)))
+            }
+            timed => Ok(timed?),
+        }
+    }
+}
+
+/// Where a session has these targets, which are those that it has now.
+fn places(controls: &Controls, wanted: &Targets) -> Vec<TargetIndex> {
+    let of_session = controls.targets();
+    let mut left: Vec<_> = of_session.iter().filter(|(_, of)| !of.is_dropped).collect();
+    let place = |(_, target): (TargetIndex, &Target)| {
+        let is_it =
+            |(_, of): &(TargetIndex, &Target)| (of.kind, &of.pattern) == (target.kind, &target.pattern);
+        let position = left.iter().position(is_it)?;
+        Some(left.remove(position).0)
+    };
+    wanted.iter().filter_map(place).collect()
 }

@@ -132,8 +132,8 @@ impl Units {
     }
 
     /// How many of the first targets are counted for metrics.
-    pub(super) fn targets(&self) -> u32 {
-        u32::try_from(self.targets.len()).unwrap_or(u32::MAX)
+    pub(super) fn targets(&self) -> usize {
+        self.targets.len()
     }
 
     /// Its own targets, if it has any.
@@ -159,7 +159,7 @@ impl Units {
     /// The same, where units are calls of this target.
     pub(super) fn of_calls(self, target: String) -> Self {
         let source = format!("--progress {target}");
-        let unit = Box::new(Calls { target: TargetIndex(0), by: By::Throughput });
+        let unit = Box::new(Calls::new(TargetIndex(0), By::Throughput));
         let metrics = Metrics { unit, ..self.metrics };
         Self { metrics, source, targets: vec![target], ..self }
     }
@@ -220,13 +220,12 @@ impl Named {
                     Some((begin, end)) => {
                         Box::new(Flow::new(target(begin, "--progress")?, target(end, "--progress")?))
                     }
-                    None => Box::new(Calls { target: target(text, "--progress")?, by: By::Throughput }),
+                    None => Box::new(Calls::new(target(text, "--progress")?, By::Throughput)),
                 },
             ),
-            UnitSource::Latency(text) => (
-                format!("--latency {text}"),
-                Box::new(Calls { target: target(text, "--latency")?, by: By::Latency }),
-            ),
+            UnitSource::Latency(text) => {
+                (format!("--latency {text}"), Box::new(Calls::new(target(text, "--latency")?, By::Latency)))
+            }
             UnitSource::Metric(text) => (format!("--metric {text}"), numbers(text)?),
             UnitSource::Sockets => {
                 ("--sockets".to_owned(), Box::new(AnsweredRequests::new(processes, children)))
