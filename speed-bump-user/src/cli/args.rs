@@ -274,8 +274,8 @@ pub struct SessionArgs {
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub start_after: Option<Duration>,
 
-    /// Delay for this long, then detach and exit; 0 is until stopped
-    /// [env: SPEED_BUMP_DURATION_MS] [default: 0]
+    /// Delay for this long, then detach and exit; 0 is until stopped [env: SPEED_BUMP_DURATION_MS] [default:
+    /// 0]
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub duration: Option<Duration>,
 
