@@ -1,23 +1,23 @@
-//! Bounds on what the unit's own metric says, looked at while slices run.
+//! Bounds on the unit's own metric, checked while slices run.
 
 use std::{collections::VecDeque, str::FromStr};
 
 use crate::{latencies::LatencyCounts, record::Quantity, subject::Sample, units::Nanos};
 
-/// What is looked at is of the last second, or of the last so many units if those came in less.
+/// A bound applies to the last second, or to the last [`UNITS`] units if those took less.
 const UNITS: f64 = 100.0;
-/// See there.
+/// Units to which a bound applies.
 const SPAN: u64 = 1_000_000_000;
-/// Fewer latencies than this say nothing.
+/// With fewer latencies than this, a bound is not checked.
 pub const MIN_LATENCIES: f64 = 5.0;
 
 /// `rate>100`, `latency<20ms`, `p50<10ms`, `p99<50ms`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bound {
     quantity: Quantity,
-    /// Whether it has to stay below the bound, and not above it.
+    /// Whether the value must be below the bound; otherwise above it.
     below: bool,
-    /// Units in a second, or ns.
+    /// The bound, in units per second or ns.
     bound: f64,
 }
 
@@ -38,7 +38,7 @@ impl FromStr for Bound {
         let bound = if quantity == Quantity::Rate {
             bound.strip_suffix("/s").unwrap_or(bound).trim_end().parse::<f64>().map_err(|_| ())?
         } else {
-            // A time without a unit may be any.
+            // A time without a unit is ambiguous.
             let time = Some(bound).filter(|text| text.ends_with('s')).ok_or(())?;
             time.parse::<Nanos>().map_err(|_| ())?.0 as f64
         };
@@ -47,7 +47,7 @@ impl FromStr for Bound {
 }
 
 impl Bound {
-    /// What it bounds.
+    /// The quantity that it bounds.
     pub fn quantity(&self) -> Quantity {
         self.quantity
     }
@@ -61,7 +61,7 @@ impl Bound {
     }
 }
 
-/// What was seen lately.
+/// The latest samples.
 #[derive(Debug, Default)]
 pub struct Window {
     seen: VecDeque<Seen>,
@@ -76,27 +76,27 @@ struct Seen {
 }
 
 impl Window {
-    /// Takes a sample.
+    /// Adds a sample.
     pub fn add(&mut self, sample: &Sample) {
         let Sample { at, units, latency, latencies, .. } = sample;
         if self.seen.back().is_some_and(|last| last.at >= *at) {
             return;
         }
         self.seen.push_back(Seen { at: *at, units: *units, latency: *latency, latencies: latencies.clone() });
-        // The last that is a second old stays.
+        // Keep the last sample that is a second old.
         while self.seen.get(1).is_some_and(|second| at.0 - second.at.0 >= SPAN) {
             self.seen.pop_front();
         }
     }
 
-    /// Why a bound is broken now, if one is.
+    /// Why a bound does not hold now, if one does not.
     pub fn broken(&self, bounds: &[Bound]) -> Option<String> {
         bounds.iter().find_map(|bound| {
             let value = self.value(bound.quantity)?;
             let holds = if bound.below { value < bound.bound } else { value > bound.bound };
             let (name, sign) = (bound.quantity.name(), if bound.below { '<' } else { '>' });
             let (value, wanted) = (bound.shown(value), bound.shown(bound.bound));
-            (!holds).then(|| format!("{name} is {value}, and has to be {sign} {wanted}"))
+            (!holds).then(|| format!("{name} is {value}, and must be {sign} {wanted}"))
         })
     }
 
@@ -117,7 +117,7 @@ impl Window {
             Quantity::Latency => now.latency.zip(then.latency).map(|(now, then)| (now - then) / units),
             Quantity::P50 | Quantity::P99 => {
                 let between = now.latencies.as_ref()?.since(then.latencies.as_ref()?);
-                between.quantiles()?.of(quantity)
+                between.quantiles()?.get(quantity)
             }
             Quantity::Rate | Quantity::Mean => None,
         }
@@ -136,14 +136,14 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// A service that is looked at each 100 ms: units in that time, and the latency of each in ms.
-    fn window(looks: &[(u64, u64)]) -> Window {
+    /// A service that is sampled every 100 ms: units in that time, and the latency of each in ms.
+    fn window(samples: &[(u64, u64)]) -> Window {
         let (mut window, mut sample) = (Window::default(), Sample::default());
         let mut counts = Latencies::default();
         sample.latency = Some(0.0);
         sample.latencies = Some(LatencyCounts::new(&counts));
         window.add(&sample);
-        for (units, ms) in looks {
+        for (units, ms) in samples {
             let ns = ms * 1_000_000;
             counts.buckets[Latencies::bucket(ns)] += units;
             sample.at = sample.at + Nanos(100_000_000);
@@ -165,27 +165,27 @@ mod tests {
     }
 
     #[test]
-    fn a_look_at_slow_requests_breaks_a_bound_on_p99() {
+    fn slow_requests_break_a_bound_on_p99() {
         let usual = [(15, 7); 20];
         assert_eq!(window(&usual).broken(&[bound("p99<20ms")]), None);
         let slow = [&usual[..], &[(5, 40)]].concat();
         let why = window(&slow).broken(&[bound("rate>1"), bound("p99<20ms")]).unwrap();
-        assert!(why.starts_with("p99 is 4") && why.ends_with("and has to be < 20ms"), "{why}");
-        // Half of them are as fast as ever.
+        assert!(why.starts_with("p99 is 4") && why.ends_with("and must be < 20ms"), "{why}");
+        // Half of them are as fast as before.
         assert_eq!(window(&slow).broken(&[bound("p50<20ms")]), None);
     }
 
     #[test]
-    fn means_and_rates_are_of_the_last_second() {
+    fn means_and_rates_are_over_the_last_second() {
         let stalls = [&[(15, 7); 20][..], &[(0, 0); 10]].concat();
         let why = window(&stalls).broken(&[bound("latency<1ms"), bound("rate>100")]).unwrap();
-        assert_eq!(why, "rate is 0.0/s, and has to be > 100.0/s");
+        assert_eq!(why, "rate is 0.0/s, and must be > 100.0/s");
         let why = window(&[(15, 7); 20]).broken(&[bound("latency<1ms")]).unwrap();
-        assert_eq!(why, "latency is 7ms, and has to be < 1ms");
+        assert_eq!(why, "latency is 7ms, and must be < 1ms");
     }
 
     #[test]
-    fn little_says_nothing() {
+    fn too_few_units_break_no_bound() {
         assert_eq!(window(&[(4, 70)]).broken(&[bound("p99<20ms"), bound("rate>100")]), None);
         assert_eq!(Window::default().broken(&[bound("rate>100")]), None);
     }

@@ -1,4 +1,4 @@
-//! Functions that are looked at together: by where they are defined.
+//! Groups of functions by class, file, folder or thread.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -6,31 +6,30 @@ use serde::Deserialize;
 
 use super::record::{Candidate, Group};
 
-/// What functions of a group have in common.
+/// What the functions of a group share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum GroupBy {
-    /// The class, or the function that they are nested in. Functions of no class: the file.
+    /// The class, or the function in which they are nested. For functions without a class: the file.
     Class,
     /// The file.
     Module,
     /// The folder of the file.
     Package,
-    /// The threads that they were seen in.
+    /// The threads in which they were seen.
     Thread,
 }
 
 /// From the widest to the narrowest.
 const LEVELS: [GroupBy; 4] = [GroupBy::Thread, GroupBy::Package, GroupBy::Module, GroupBy::Class];
-/// Groups of one level that are looked at.
-const OF_LEVEL: usize = 2;
-/// And of all levels.
-const OF_ALL: usize = 4;
+/// The most groups of one level.
+const MAX_PER_LEVEL: usize = 2;
+/// The most groups of all levels.
+const MAX_GROUPS: usize = 4;
 
-/// Groups to look at where all functions show alike, so that only what they take tells them apart: those that
-/// take the most by thread, within the first of them by folder, and so on by file and by class. `own` is what
-/// a function takes.
+/// Groups to test if all functions show alike, so that only their own times differ: the threads that take the
+/// most time, within the first of them the folders, then files and classes. `own` is a function's own time.
 pub(super) fn drill_down(candidates: &[(u32, &Candidate)], own: impl Fn(u32) -> f64) -> Vec<Group> {
     let taken = |group: &Group| group.members.iter().map(|of| own(*of)).sum::<f64>();
     let mut within = candidates.to_vec();
@@ -42,17 +41,17 @@ pub(super) fn drill_down(candidates: &[(u32, &Candidate)], own: impl Fn(u32) -> 
         }
         parts.sort_by(|a, b| taken(b).total_cmp(&taken(a)));
         let first = parts[0].members.clone();
-        // One function is looked at by itself.
+        // A group of one function is tested as that function.
         parts.retain(|part| part.members.len() > 1);
-        parts.truncate(OF_LEVEL);
+        parts.truncate(MAX_PER_LEVEL);
         all.extend(parts.into_iter().map(|part| Group { beside_members: true, ..part }));
         within.retain(|(number, _)| first.contains(number));
     }
-    all.truncate(OF_ALL);
+    all.truncate(MAX_GROUPS);
     all
 }
 
-/// Groups of these candidates, which come by number. Each candidate is in one.
+/// Groups these numbered candidates. Each candidate is in one group.
 pub fn groups<'a>(candidates: impl Iterator<Item = (u32, &'a Candidate)>, by: GroupBy) -> Vec<Group> {
     let mut groups: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for (number, candidate) in candidates {
@@ -89,7 +88,7 @@ fn threads(candidate: &Candidate) -> String {
     }
 }
 
-/// What is before the last dot, or the last `::`: `Handler` of `Handler.reply`.
+/// The part before the last dot or the last `::`: `Handler` of `Handler.reply`.
 fn class(name: &str) -> Option<&str> {
     let python = name.rsplit_once('.').map(|(class, _)| class);
     let class = python.or_else(|| name.rsplit_once("::").map(|(class, _)| class))?;
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_the_most_is_divided_further() {
+    fn the_group_that_takes_the_most_is_divided_further() {
         let of = |file: &str, name: &str, thread: i32| {
             let threads = Pid::new(thread).into_iter().collect();
             let sharing = Some(Sharing { threads, with_units: None });
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_come_together_by_where_they_are_defined() {
+    fn functions_are_grouped_by_the_place_of_their_definition() {
         let expected = [("/a/b", vec![0, 1, 2, 3]), ("/a/c", vec![4])];
         assert_eq!(grouped(GroupBy::Package), expected.map(|(name, of)| (name.to_owned(), of)));
         let expected = [("/a/b/one.py", vec![0, 1, 3]), ("/a/b/two.py", vec![2]), ("/a/c/three.py", vec![4])];

@@ -1,4 +1,4 @@
-//! How many requests had which latency, and what most of them had at most.
+//! Histogram of latencies, and its quantiles.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use speed_bump_abi::Latencies;
 
 use crate::{record::Quantiles, units::Nanos};
 
-/// How many requests had which latency since counting began.
+/// Number of requests by latency, since counting began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyCounts(Arc<Latencies>);
 
@@ -16,7 +16,7 @@ impl LatencyCounts {
         Self(Arc::new(*counts))
     }
 
-    /// What came since an earlier reading of the same counts.
+    /// The requests since an earlier reading of the same counts.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self(Arc::new(between(&earlier.0, &self.0)))
@@ -27,13 +27,13 @@ impl LatencyCounts {
         quantile(&self.0, share)
     }
 
-    /// The quantiles that are told; `None` where there was no request.
+    /// The reported quantiles; `None` without requests.
     pub fn quantiles(&self) -> Option<Quantiles> {
         Some(Quantiles { p50_ns: self.quantile(0.5)?, p99_ns: self.quantile(0.99)? })
     }
 }
 
-/// What came between two readings of the same counts.
+/// The requests between two readings of the same counts.
 pub fn between(earlier: &Latencies, later: &Latencies) -> Latencies {
     let mut counts = *later;
     for (bucket, earlier) in counts.buckets.iter_mut().zip(&earlier.buckets) {
@@ -42,8 +42,8 @@ pub fn between(earlier: &Latencies, later: &Latencies) -> Latencies {
     counts
 }
 
-/// The latency that this share of the requests had at most, 0 to 1: within 3.1 % between 1 us and 133 s.
-/// `None` where there was no request.
+/// The latency that this share of the requests (0 to 1) had at most, exact to 3.1 % between 1 us and 133 s;
+/// `None` without requests.
 pub fn quantile(counts: &Latencies, share: f64) -> Option<Nanos> {
     let total = counts.buckets.iter().fold(0_u64, |sum, count| sum.saturating_add(*count));
     // The position of the request, counted from 1.
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_of_what_came_between() {
+    fn quantiles_are_of_the_requests_in_between() {
         let early = counts(&[1_000_000_000; 50]);
         let late = counts(&[&[1_000_000_000; 50][..], &[1_000_000; 98], &[80_000_000; 2]].concat());
         let found = late.since(&early).quantiles().unwrap();

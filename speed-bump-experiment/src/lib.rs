@@ -1,7 +1,8 @@
-//! Experiments: which functions of a service matter, by how much, and how sure that is. Needs no Linux.
+//! Experiments: which functions of a service matter, by how much, and how sure that is. This crate does not
+//! need Linux.
 //!
 //! [`run`] delays functions by a [`schedule`] on a [`subject`], slice by slice, and keeps what each slice did
-//! as a [`record`]. What follows from a record is worked out by [`analysis`] alone, and shown by [`report`].
+//! as a [`record`]. [`analysis`] computes the findings from a record, and [`report`] shows them.
 
 #![forbid(unsafe_code)]
 

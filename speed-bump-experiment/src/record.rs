@@ -1,4 +1,4 @@
-//! What an experiment measured, as its JSON has it. Every number that is ever printed comes from here.
+//! The measurements of an experiment, in the form of its JSON. Every printed number comes from here.
 
 mod around;
 mod load_change;
@@ -23,36 +23,36 @@ pub use sampling::{Sampled, Sampling};
 pub use sharing::{InCommon, Sharing};
 pub use slice::{Delivered, Mark, Slice, Treatment};
 
-/// The name of this format. What readers would notice changes the number.
+/// The name of this format. An incompatible change gets a new number.
 pub const SCHEMA: &str = "speed-bump/experiment/1";
 
-/// An experiment with what it found.
+/// An experiment with its findings.
 #[derive(Clone, Debug, Serialize)]
 pub struct Experiment {
-    /// What was measured.
+    /// The measurements.
     #[serde(flatten)]
     pub measured: Measured,
-    /// What follows from it.
+    /// The findings.
     #[serde(flatten)]
     pub findings: Findings,
 }
 
 impl Experiment {
-    /// What was measured, with what follows from it.
-    pub fn of(measured: Measured) -> Self {
+    /// Analyses measurements.
+    pub fn new(measured: Measured) -> Self {
         let findings = findings(&measured);
         Self { measured, findings }
     }
 }
 
-/// Everything that was measured, and how.
+/// All measurements of an experiment, and how they were made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// [`SCHEMA`].
     pub schema: String,
-    /// What the random order of slices comes from.
+    /// The seed of the random order of slices.
     pub seed: u64,
-    /// What ran it.
+    /// The versions that ran it.
     pub versions: Versions,
     /// Release of the kernel, as `uname -r` prints it.
     pub kernel: String,
@@ -60,42 +60,41 @@ pub struct Measured {
     pub cpu: String,
     /// The command line.
     pub command: Vec<String>,
-    /// What the verdicts go by.
+    /// Parameters of the verdicts.
     pub rules: Rules,
-    /// What a unit of work is.
+    /// The unit of work.
     pub unit: Unit,
-    /// What was recorded besides, as the command line has it: the names that slices have for them.
+    /// Names of the further metrics, as on the command line and in slices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<String>,
-    /// What is compared.
+    /// What the experiment compares.
     pub by: By,
-    /// The functions, by the numbers that slices have for them.
+    /// The functions, by their numbers in slices.
     pub candidates: Vec<Candidate>,
-    /// Functions that are delayed together, by the numbers that slices have for those.
+    /// Functions that are delayed together, by their numbers in slices.
     #[serde(default)]
     pub groups: Vec<Group>,
-    /// The stretch without delays in which calls were timed.
+    /// The time without delays in which calls were timed.
     pub census: Census,
-    /// The sampling that chose the functions; `None` where they were named.
+    /// The sampling that chose the functions; `None` if they were named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<Sampling>,
-    /// What changed around it, from the first slice to the last; `None` where that is not known.
+    /// What changed around the experiment, from the first slice to the last; `None` if unknown.
     #[serde(default)]
     pub around: Option<Around>,
-    /// Why calls of the functions were missed, in the census or later: then nothing follows from what was
-    /// seen.
+    /// Why calls of the functions were missed, in the census or later. Then there is no verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missed_calls: Vec<String>,
-    /// In their order.
+    /// The phases, in order.
     pub phases: Vec<Phase>,
-    /// In their order.
+    /// The slices, in order.
     pub slices: Vec<Slice>,
-    /// When the load was not there.
+    /// Times without the usual load.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub load_changes: Vec<LoadChange>,
-    /// Why it ended before everything was decided, or the time was up.
+    /// Why it ended before everything was decided or the time was over.
     pub aborted: Option<String>,
-    /// What ended it and leaves nothing to believe, if that did.
+    /// Why the measurements are not valid, if that ended the experiment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invalid: Option<String>,
     /// The guard that ended it, if one did.
@@ -103,44 +102,45 @@ pub struct Measured {
     pub guard: Option<String>,
 }
 
-/// Versions of what ran an experiment.
+/// Versions that ran an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
-    /// Of the tool.
+    /// Version of the tool.
     pub tool: String,
     /// The commit it was built from.
     pub commit: String,
 }
 
-/// What the verdicts go by.
+/// Parameters of the verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rules {
-    /// A function that is worth less than this share of a unit's time does not matter.
+    /// A function that is worth less than this share of the time per unit does not matter.
     pub worth: f64,
-    /// Nor does one whose sensitivity is below this, unless it shows and is worth that.
+    /// A function whose sensitivity is below this does not matter either, unless it shows and is worth
+    /// `worth`.
     pub threshold: f64,
-    /// By what share of its time a unit may be slowed down.
+    /// How much longer a unit may take, as a share of its time.
     pub max_slowdown: f64,
-    /// Whether the user knows that clients ask again as soon as they have an answer.
+    /// Whether, by the user, clients send the next request as soon as they have an answer.
     pub closed_loop: bool,
-    /// Blocks of the last phase that were planned; verdicts are looked at after each quarter of them.
+    /// Planned blocks of the last phase; verdicts are computed after each quarter of them.
     pub planned_blocks: u32,
 }
 
-/// What is counted as work.
+/// The unit of work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unit {
-    /// What one is, in the singular: `call of handle (app.py:12)`.
+    /// Its name, in the singular: `call of handle (app.py:12)`.
     pub name: String,
-    /// The metric, as the command line has it.
+    /// The metric, as on the command line.
     pub source: String,
 }
 
-/// What is compared between slices with delays and those without: a time per unit of work.
+/// Which time per unit the experiment compares between slices with and without delays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
-    /// The time of a slice over its units, which is the inverse of the throughput.
+    /// The time of a slice divided by its units, the inverse of throughput.
     #[default]
     Throughput,
     /// The mean time that a unit takes from its beginning to its end.
@@ -152,7 +152,7 @@ pub enum By {
 pub struct Candidate {
     /// Symbol, qualified name, or `provider:name`.
     pub name: String,
-    /// The file that it lies in, as the process sees it.
+    /// Its file, as the process sees it.
     pub file: PathBuf,
     /// The line of its definition, where known.
     pub line: Option<u32>,
@@ -160,15 +160,14 @@ pub struct Candidate {
     pub kind: TargetKind,
     /// Calls in the census.
     pub calls: u64,
-    /// Time in the function without that in other candidates, in the census; `None` where it could not be
-    /// timed.
+    /// Time in the function without other candidates, in the census; `None` if it could not be timed.
     pub own_ns: Option<Nanos>,
-    /// The least delay that a call can get.
+    /// The smallest possible delay of a call.
     pub floor_ns: Nanos,
-    /// What sampling saw of it; `None` where functions were named.
+    /// What sampling saw of it; `None` if functions were named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampled: Option<Sampled>,
-    /// Where it runs; `None` where sampling did not see it.
+    /// Where it runs; `None` if sampling did not see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<Sharing>,
 }
@@ -176,27 +175,27 @@ pub struct Candidate {
 /// Functions that are delayed together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// What they have in common: a file, a folder, a class; or their names.
+    /// What they share: a file, a folder, a class; or their names.
     pub name: String,
     /// Their numbers.
     pub members: Vec<u32>,
-    /// Whether they were put together because each of them alone stayed hidden.
+    /// Whether they form a group because each of them alone stayed hidden.
     pub shares_slack: bool,
-    /// Whether its functions are told of one by one besides.
+    /// Whether reports also list its functions one by one.
     #[serde(default)]
     pub beside_members: bool,
 }
 
-/// The stretch in which calls were timed. Nothing was delayed.
+/// The time in which calls were timed, without delays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Census {
     /// When it began (`CLOCK_MONOTONIC`).
     pub start_ns: Nanos,
     /// When it ended.
     pub end_ns: Nanos,
-    /// Units that were done meanwhile.
+    /// Units that were done in this time.
     pub units: f64,
-    /// By what share units took longer than without the timing; `None` where that was not measured.
+    /// How much longer units took than without timing, as a share; `None` if unknown.
     pub slowdown: Option<f64>,
 }
 
@@ -204,47 +203,47 @@ pub struct Census {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PhaseKind {
-    /// No delays: what a unit takes, and how that varies.
+    /// No delays: measures the time per unit and its variation.
     Census,
-    /// Everything at once, with delays that double.
+    /// All functions at once, with delays that double.
     Titrate,
     /// Random halves of all functions.
     Screen,
-    /// The few that are left, one at a time.
+    /// The remaining functions, one at a time.
     Confirm,
-    /// No delays: whether the service is as before.
+    /// No delays: checks that the service is as before.
     Recover,
 }
 
-/// A phase that began.
+/// A phase of an experiment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phase {
-    /// Which.
+    /// Which phase.
     pub kind: PhaseKind,
-    /// When.
+    /// When it began.
     pub start_ns: Nanos,
     /// When it ended.
     pub end_ns: Nanos,
-    /// How it ended, for people.
+    /// Its outcome, for the user.
     pub outcome: String,
 }
 
 impl Census {
-    /// Time per unit of work, in ns. Where none was done, it took twice the census at least.
+    /// Time per unit of work, in ns. Without any unit, it is twice the census.
     pub fn time_per_unit(&self) -> f64 {
         self.end_ns.0.saturating_sub(self.start_ns.0) as f64 / self.units.max(0.5)
     }
 }
 
 impl Candidate {
-    /// Why it is not in the experiment, where that was decided before it began.
+    /// Why it is not in the experiment, if that was decided before the experiment began.
     pub fn left_out(&self) -> Option<&str> {
         self.sampled.as_ref()?.left_out.as_deref()
     }
 }
 
 impl Measured {
-    /// Why it ended with nothing to believe, if it did.
+    /// Why its measurements are not valid, if they are not.
     pub fn not_valid(&self) -> Option<String> {
         load::gone(self).or_else(|| load::driven_away(self)).or_else(|| self.invalid.clone())
     }
@@ -254,15 +253,15 @@ impl Measured {
         self.slices.iter().filter(move |slice| slice.phase == phase && slice.counts())
     }
 
-    /// The candidates that are worth an experiment, by number, where a unit takes so many ns: those that are
-    /// called, take as much time as matters, and can be delayed little enough.
+    /// The candidates that are worth an experiment, by number, if a unit takes `unit` ns: those that are
+    /// called, take enough time to matter, and can have small enough delays.
     pub fn worth_it(&self, unit: f64) -> impl Iterator<Item = (u32, &Candidate)> {
         let least = self.rules.worth * unit;
         self.can_be_delayed(unit)
             .filter(move |(_, candidate)| self.own_per_unit(candidate).is_none_or(|own| own >= least))
     }
 
-    /// The candidates that are called, and can be delayed little enough.
+    /// The candidates that are called and can have small enough delays.
     pub fn can_be_delayed(&self, unit: f64) -> impl Iterator<Item = (u32, &Candidate)> {
         let numbered = (0..).zip(&self.candidates);
         numbered.filter(move |(_, candidate)| {
@@ -270,19 +269,19 @@ impl Measured {
         })
     }
 
-    /// Own time of the candidate of this number per unit, in ns.
+    /// Own time per unit of the candidate with this number, in ns.
     pub fn own_of(&self, candidate: u32) -> Option<f64> {
         self.candidates.get(candidate as usize).and_then(|of| self.own_per_unit(of))
     }
 
-    /// Whether a candidate is called so often that the least delay of each call is more than a unit may be
-    /// slowed down by.
+    /// Whether a candidate is called so often that the smallest delay of each call would exceed the allowed
+    /// slowdown of a unit.
     pub fn is_too_often(&self, candidate: &Candidate, unit: f64) -> bool {
         let least = candidate.floor_ns.0 as f64 * self.calls_per_unit(candidate);
         least > self.rules.max_slowdown * unit
     }
 
-    /// What the last phase looked at one by one, and the rest if there was one, in their order.
+    /// The functions and groups that the last phase tested, and the rest if there was one, in order.
     pub fn treated(&self) -> Vec<Treatment> {
         let treatments = self.of_phase(PhaseKind::Confirm).map(|slice| slice.treatment);
         let is_tried = |of: &Treatment| match of {
@@ -307,7 +306,7 @@ impl Measured {
         }
     }
 
-    /// The candidates of the rest, in their order.
+    /// The candidates of the rest, in order.
     pub fn rest(&self) -> Vec<u32> {
         let slices = self.of_phase(PhaseKind::Confirm).filter(|slice| slice.treatment == Treatment::Rest);
         let mut rest: Vec<u32> = slices.flat_map(|slice| slice.doses.iter().map(|(of, _)| *of)).collect();
@@ -316,12 +315,12 @@ impl Measured {
         rest
     }
 
-    /// Calls of a candidate per unit, as the census found them.
+    /// Calls of a candidate per unit, from the census.
     pub fn calls_per_unit(&self, candidate: &Candidate) -> f64 {
         candidate.calls as f64 / self.census.units.max(1.0)
     }
 
-    /// Own time of a candidate per unit, in ns, as the census found it.
+    /// Own time of a candidate per unit, in ns, from the census.
     pub fn own_per_unit(&self, candidate: &Candidate) -> Option<f64> {
         candidate.own_ns.map(|own| own.0 as f64 / self.census.units.max(1.0))
     }

@@ -1,6 +1,5 @@
-//! Reports: what an experiment found, for people and for other programs.
-//!
-//! Everything in them is of the experiment's JSON, so that each can be made again from it.
+//! Reports of experiments, for the user and for other programs. They only use the experiment's JSON, so that
+//! each report can be made again from it.
 
 pub mod compare;
 pub mod condition;

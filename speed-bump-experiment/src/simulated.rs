@@ -1,5 +1,5 @@
-//! A service that is not there, in a time that does not pass: what experiments find can be compared with what
-//! was put in. For tests, and for the benchmark of the statistics.
+//! A simulated service in simulated time, for tests and for the benchmark of the statistics: findings can be
+//! compared with the true values.
 
 mod record;
 
@@ -11,13 +11,13 @@ use super::subject::{Counts, Sample, Subject, SubjectError};
 use crate::units::Nanos;
 pub use record::{record, sweep};
 
-/// Noise is drawn anew so often.
+/// How often noise changes.
 const STEP: f64 = 50e6;
 
-/// A speed of the machine lasts so long on average.
+/// How long a speed of the machine lasts on average.
 const SPEED_LASTS: f64 = 4e9;
 
-/// What a function does to a unit.
+/// The effect of a function on a unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Function {
     /// Calls per unit.
@@ -28,26 +28,26 @@ pub struct Function {
     pub slack: f64,
 }
 
-/// How the time per unit varies by itself. Deviations are of slices of 200 ms, as shares.
+/// Noise of the time per unit. Deviations are of slices of 200 ms, as shares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Noise {
-    /// Each moment for itself.
+    /// Independent at each time.
     White(f64),
-    /// Each moment takes after the one before.
+    /// Correlated over time.
     Correlated(f64),
-    /// White, while units get slower by this much in a minute.
+    /// White, and units get slower by this share in a minute.
     Drift(f64, f64),
-    /// White, and one moment in twenty takes twice as long.
+    /// White, and units take twice as long for one twentieth of the time.
     Bursts(f64),
-    /// White, and slower by half at first, less and less.
+    /// White, and slower by half at first, then gradually less.
     WarmUp(f64),
-    /// White, and the machine takes half as long again for everything for some seconds, again and again.
+    /// White, and everything takes half as long again for some seconds, repeatedly.
     TwoSpeeds(f64),
-    /// White, and requests that are heavier or lighter by this much: their calls and their times alike.
+    /// White, and requests that are heavier or lighter by this share, in both calls and time.
     Mix(f64, f64),
 }
 
-/// See above.
+/// A simulated service.
 #[derive(Clone, Debug)]
 pub struct Simulated {
     functions: Vec<Function>,
@@ -61,13 +61,13 @@ pub struct Simulated {
     doses: Vec<f64>,
     /// Delay per unit of all functions together that stays hidden, in ns.
     shared_slack: f64,
-    /// From when on which share of the load is there.
+    /// Shares of the load, each with the time from which it applies.
     load: Vec<(f64, f64)>,
     state: f64,
 }
 
 impl Simulated {
-    /// A service whose units take so many ns without delays.
+    /// A service whose units take `unit` ns without delays.
     pub fn new(unit: f64, functions: Vec<Function>, noise: Noise, seed: u64) -> Self {
         Self {
             counts: vec![[0.0; 3]; functions.len()],
@@ -85,12 +85,12 @@ impl Simulated {
         }
     }
 
-    /// Has so many ns of the delays of a unit stay hidden, whichever functions they are of.
+    /// Hides this much delay per unit, in ns, of all functions together.
     pub fn share_slack(&mut self, ns: f64) {
         self.shared_slack = ns;
     }
 
-    /// Has this share of the load be there, from so many ns after the beginning on. Later ones come later.
+    /// Sets a share of the load from this time after the beginning, in ns. Call in the order of times.
     pub fn change_load(&mut self, after: f64, share: f64) {
         self.load.push((self.now + after, share));
     }
@@ -104,14 +104,14 @@ impl Simulated {
         self.normal.inverse_cdf(uniform.clamp(1e-12, 1.0 - 1e-12))
     }
 
-    /// How much longer than usual a unit takes in this step, and how many more calls it makes.
+    /// The factors of this step for the time of a unit and for its calls.
     fn factors(&mut self, step: f64) -> (f64, f64) {
         let normal = self.draw();
         let white = |deviation: f64| deviation * normal * (200e6 / step).sqrt();
         match self.noise {
             Noise::White(deviation) => (1.0 + white(deviation), 1.0),
             Noise::Correlated(deviation) => {
-                // A tenth of it is new in each step of 50 ms.
+                // A tenth of the noise is new in each step of 50 ms.
                 let kept = 0.9_f64.powf(step / STEP);
                 self.state = kept * self.state + (1.0 - kept * kept).sqrt() * normal;
                 (1.0 + deviation * self.state, 1.0)
@@ -176,7 +176,7 @@ impl Subject for Simulated {
                 function.sensitivity * (dose * function.calls * more - function.slack).max(0.0)
             };
             let all: f64 = self.functions.iter().zip(&self.doses).map(shows).sum();
-            // Delays may make units faster, too: a service may answer at once that it is busy.
+            // Delays may also make units faster: a service may answer at once that it is busy.
             unit += if all > 0.0 { (all - self.shared_slack).max(0.0) } else { all };
             unit = unit.max(0.05 * self.unit);
             let units = step / unit * self.load();

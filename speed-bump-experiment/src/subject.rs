@@ -1,42 +1,41 @@
-//! What an experiment is done on: doses go in, counts come out. A live service, or one that is simulated.
+//! The subject of an experiment, a live or simulated service: it takes doses and returns counts.
 
 use std::{error::Error, io};
 
 use crate::{latencies::LatencyCounts, reading::Reading, units::Nanos};
 
-/// What an experiment is done on.
+/// The subject of an experiment.
 pub trait Subject {
-    /// Gives these candidates these delays, and all others none. All come into force together.
-    ///
-    /// Returns the time from which on every call that begins has them (`CLOCK_MONOTONIC`).
+    /// Gives these candidates these delays, and all others none. All delays take effect together.
+    /// Every call that begins at the returned time or later has them (`CLOCK_MONOTONIC`).
     ///
     /// # Errors
-    /// The old doses hold then.
+    /// The old doses stay in effect.
     fn set(&mut self, doses: &[(u32, Nanos)]) -> Result<Nanos, SubjectError>;
 
-    /// What was counted so far.
+    /// The counts so far.
     ///
     /// # Errors
-    /// It is not known.
+    /// They cannot be read.
     fn sample(&mut self) -> Result<Sample, SubjectError>;
 
-    /// What further metrics have counted so far, and when each was read.
+    /// The readings of further metrics, each with its time.
     ///
     /// # Errors
-    /// It is not known.
+    /// They cannot be read.
     fn further(&mut self) -> Result<Vec<(Nanos, Option<Reading>)>, SubjectError> {
         Ok(Vec::new())
     }
 
-    /// Begins a run of the benchmark that slices are runs of.
+    /// Starts a run of the benchmark, for experiments whose slices are such runs.
     ///
     /// # Errors
-    /// It cannot be begun, or there is none.
+    /// It cannot be started, or there is no benchmark.
     fn begin_run(&mut self) -> Result<(), SubjectError> {
         Err(SubjectError::Metric(io::Error::other("there is no benchmark")))
     }
 
-    /// The run that was begun, if it has ended.
+    /// The run that was started, if it has ended.
     ///
     /// # Errors
     /// It failed.
@@ -47,32 +46,31 @@ pub trait Subject {
     /// Waits until this time.
     ///
     /// # Errors
-    /// There is no sense in waiting any longer.
+    /// Waiting longer makes no sense.
     fn wait_until(&mut self, time: Nanos) -> Result<(), SubjectError>;
 
     /// The time now.
     fn now(&self) -> Nanos;
 }
 
-/// What was counted up to a moment.
+/// The counts at one time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// When.
+    /// The time.
     pub at: Nanos,
     /// Units of work that were done.
     pub units: f64,
-    /// The times that those took from their beginnings to their ends, in all, in ns; `None` where that is not
-    /// measured.
+    /// The total latency of these units, in ns; `None` if not measured.
     pub latency: Option<f64>,
-    /// For how long no unit was under way, in ns; `None` where that is not known.
+    /// How long no unit was in progress, in ns; `None` if unknown.
     pub idle: Option<f64>,
-    /// How many units had which latency; `None` where that is not known.
+    /// Number of units by latency; `None` if unknown.
     pub latencies: Option<LatencyCounts>,
-    /// Units that failed, of those that were done; `None` where that is not known.
+    /// Units that failed, of those that were done; `None` if unknown.
     pub failed: Option<f64>,
-    /// How many units are begun and not done; `None` where that is not known.
+    /// Units in progress: begun and not done; `None` if unknown.
     pub under_way: Option<u64>,
-    /// By candidate.
+    /// Counts by candidate.
     pub counts: Vec<Counts>,
 }
 
@@ -85,31 +83,31 @@ pub struct Run {
     pub end: Nanos,
     /// Units of work that it did.
     pub units: f64,
-    /// What those took by its own account, in all, in ns; `None` where what it took itself counts.
+    /// The time of these units as the benchmark reports it, in ns; `None` if the time of the run counts.
     pub latency: Option<f64>,
 }
 
-/// What was counted of one candidate.
+/// Counts of one candidate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Its calls.
     pub calls: u64,
-    /// What those were to be delayed, in all.
+    /// The total requested delay.
     pub asked: Nanos,
-    /// What they were delayed, in all.
+    /// The total delivered delay.
     pub delivered: Nanos,
 }
 
-/// Why an experiment cannot go on.
+/// Why an experiment cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum SubjectError {
-    /// Somebody stopped it.
+    /// The user stopped it.
     #[error("it was stopped")]
     Stopped,
     /// The session is over.
     #[error("the session is over: {0}")]
     Over(String),
-    /// Doses could not be set, or counters not be read.
+    /// Doses could not be set, or the session's counters not be read.
     #[error("{0}")]
     Session(Box<dyn Error + Send + Sync>),
     /// A metric could not be read.

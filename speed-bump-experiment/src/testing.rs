@@ -8,7 +8,7 @@ use super::{
 };
 use crate::units::Nanos;
 
-/// A slice of a second with so many units, and so much delay of candidate 0.
+/// A slice of a second with this many units, and this delay of candidate 0.
 pub(crate) fn slice(phase: PhaseKind, block: u32, treatment: Treatment, units: f64, delay: u64) -> Slice {
     let delivered =
         Delivered { candidate: 0, calls: units as u64, asked_ns: Nanos(delay), delivered_ns: Nanos(delay) };
@@ -32,14 +32,14 @@ pub(crate) fn slice(phase: PhaseKind, block: u32, treatment: Treatment, units: f
     }
 }
 
-/// The same slice at another second.
+/// The same slice at another time, in seconds.
 pub(crate) fn at(second: u64, slice: Slice) -> Slice {
     let start_ns = Nanos(second * 1_000_000_000);
     Slice { start_ns, end_ns: start_ns + Nanos(1_000_000_000), ..slice }
 }
 
 /// A record before the first slice: a service whose units take 1 ms, with these functions and their own times
-/// per unit in us. Nothing tells who sets its throughput.
+/// per unit in us. It is unknown who sets its throughput.
 pub(crate) fn measured(functions: &[(&str, Function, u64)]) -> Measured {
     let named = |(name, function, own_us): &(&str, Function, u64)| {
         ((*name).to_owned(), *function, *own_us as f64 * 1e3)

@@ -44,7 +44,7 @@ fn sweeps(what: &str, functions: usize, share: f64, total: Duration) {
     let row = |form: &str, of: &dyn Fn(&Experiment) -> usize| {
         let (took, length) = timed(|| {
             let measured: Measured = serde_json::from_str(&recorded).unwrap();
-            of(&Experiment::of(measured))
+            of(&Experiment::new(measured))
         });
         println!("{:<44} {slices:>10} {took:>10.1} {length:>10.1}", format!("{what}: {form}"));
     };
@@ -71,7 +71,7 @@ fn session(functions: usize) {
     let row = |form: &str, of: &dyn Fn(&Profile) -> usize| {
         let (took, length) = timed(|| {
             let session: RecordedSession = serde_json::from_str(&recorded).unwrap();
-            of(&Profile::of(&session).unwrap())
+            of(&Profile::from_session(&session).unwrap())
         });
         println!(
             "{:<44} {:>10} {took:>10.1} {length:>10.1}",

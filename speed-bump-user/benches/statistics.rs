@@ -188,7 +188,7 @@ fn changes(runs: u64) {
         let found = all(runs, &|seed| {
             let of = |sensitivity: f64, seed: u64| {
                 let functions = [(function(sensitivity, 0.0), 0.3 * UNIT), (function(0.0, 0.0), 0.2 * UNIT)];
-                Experiment::of(sweep(&functions, noise, seed))
+                Experiment::new(sweep(&functions, noise, seed))
             };
             let found = compare(&of(1.0, 2 * seed), &of(0.4, 2 * seed + 1));
             let change = |name: &str| {

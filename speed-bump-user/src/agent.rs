@@ -1,5 +1,5 @@
-//! The handle for programs in other languages and on other machines: a session that is prepared, started,
-//! driven and stopped by requests, as docs/agent.md describes them.
+//! Lets programs in any language prepare, start, drive and stop a session by requests, as docs/agent.md
+//! describes them.
 //!
 //! One session at a time. Every request gets one answer, in their order, and every error is an answer.
 
@@ -33,12 +33,12 @@ use crate::{
 use answer::{Attached, Planned, Seen, Stopped, Taken};
 pub(crate) use serve::serve;
 
-/// What a request may wait for events.
+/// The longest wait of a request for events.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// How often a wait looks whether it should go on.
-const LOOKS: Duration = Duration::from_millis(100);
+/// How often a wait checks whether it should end.
+const POLL: Duration = Duration::from_millis(100);
 
-/// What has been asked for so far.
+/// What the agent is doing.
 #[derive(Default)]
 enum State {
     #[default]
@@ -50,7 +50,7 @@ enum State {
 
 /// A session, which may be over.
 struct Running {
-    /// For people, beside.
+    /// Serves `set` and `sessions` beside the agent.
     _control: Option<Server>,
     pids: Vec<Pid>,
     handle: Handle,
@@ -64,12 +64,12 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// One without a session. `quit` has it stop, whatever it is doing.
+    /// An agent without a session. `quit` stops whatever it is doing.
     pub(crate) fn new(quit: Quit) -> Self {
         Self { state: State::Nothing, quit }
     }
 
-    /// Answers a line, in a line without its end.
+    /// Answers a line; the answer has no line end.
     pub(crate) fn answer(&mut self, line: &[u8]) -> String {
         let (id, ask) = request::read(line);
         let answer = ask.and_then(|ask| self.take(ask));
@@ -82,7 +82,7 @@ impl Agent {
                 self.none_runs()?;
                 let (pids, request) = prepare::read(&ask)?;
                 let prepared = Prepared::of_processes(&pids, &request, Purpose::Attach)?;
-                let plans = value(&Planned::of(&prepared));
+                let plans = value(&Planned::new(&prepared));
                 self.state = State::Prepared(Box::new(prepared));
                 plans
             }
@@ -97,7 +97,7 @@ impl Agent {
             }
             Ask::Snapshot { names } => {
                 let snapshot = self.running()?.snapshot()?;
-                value(&Seen::of(&snapshot, names))
+                value(&Seen::new(&snapshot, names))
             }
             Ask::Sweep(ask) => {
                 self.none_runs()?;
@@ -111,7 +111,7 @@ impl Agent {
                     return value(&sweep.events(wait, &quit));
                 }
                 let running = self.running()?;
-                value(&Taken::of(running.events(wait, &quit)))
+                value(&Taken::new(running.events(wait, &quit)))
             }
             Ask::Report {} => value(&self.running()?.report()?),
             Ask::Stop {} => self.stop(),
@@ -131,31 +131,31 @@ impl Agent {
             }
             other => {
                 self.state = other;
-                Err(RequestError::state("nothing is prepared, or it was started already: `prepare` first"))
+                Err(RequestError::state("nothing is prepared, or it was already started: `prepare` first"))
             }
         }
     }
 
-    /// What may be asked and changed of the session, as long as it goes on.
+    /// The controls of the running session.
     fn controls(&mut self) -> Result<&Controls, RequestError> {
         let running = self.running()?;
         if running.is_over() {
-            return Err(RequestError::state("the session is over: `stop` gives its report"));
+            return Err(RequestError::state("the session is over: `stop` returns its report"));
         }
         Ok(running.handle.controls())
     }
 
-    /// Ends the session, if there is one, and forgets what was prepared.
+    /// Ends the session or sweep, or drops what was prepared.
     fn stop(&mut self) -> Result<Value, RequestError> {
         match std::mem::take(&mut self.state) {
-            State::Running(running) => value(&Stopped::of(running.stop()?)?),
+            State::Running(running) => value(&Stopped::new(running.stop()?)?),
             State::Sweeping(sweep) => value(&sweep.stop()?),
             State::Prepared(_) => Ok(Value::Object(serde_json::Map::new())),
             State::Nothing => Err(RequestError::state("nothing is prepared or started")),
         }
     }
 
-    /// One at a time.
+    /// Fails if a session or a sweep runs.
     fn none_runs(&self) -> Result<(), RequestError> {
         match &self.state {
             State::Running(_) => Err(RequestError::state("a session is running: `stop` it first")),
@@ -168,16 +168,16 @@ impl Agent {
         match &mut self.state {
             State::Running(running) => Ok(running),
             State::Sweeping(_) => {
-                Err(RequestError::state("a sweep is running: it takes `events` and `stop` alone"))
+                Err(RequestError::state("a sweep is running: only `events` and `stop` are possible"))
             }
             State::Nothing | State::Prepared(_) => {
-                Err(RequestError::state("no session was started: `prepare`, and then `start`"))
+                Err(RequestError::state("no session was started: `prepare` and `start` first"))
             }
         }
     }
 }
 
-/// Takes events, and waits so long for some where there are none yet, as long as nobody asks for the end.
+/// Takes events. If there are none, waits for some until `wait` is over or `quit` is asked.
 fn wait_for<E>(
     wait: Duration,
     quit: &Quit,
@@ -186,9 +186,9 @@ fn wait_for<E>(
 ) -> E {
     let mut left = wait;
     loop {
-        let look = left.min(LOOKS);
-        let events = take(look);
-        left -= look;
+        let poll = left.min(POLL);
+        let events = take(poll);
+        left -= poll;
         if !is_empty(&events) || left.is_zero() || quit.is_asked() {
             return events;
         }
@@ -208,7 +208,7 @@ impl Running {
     }
 
     fn events(&self, wait: Duration, quit: &Quit) -> crate::session::events::Events {
-        wait_for(wait, quit, |look| self.handle.controls().events(look), |events| events.events.is_empty())
+        wait_for(wait, quit, |poll| self.handle.controls().events(poll), |events| events.events.is_empty())
     }
 
     fn report(&mut self) -> Result<crate::stats::report::SessionReport, RequestError> {
@@ -219,7 +219,7 @@ impl Running {
         }
         self.handle
             .report()
-            .ok_or_else(|| RequestError::state("the session is over: `stop` gives its report"))
+            .ok_or_else(|| RequestError::state("the session is over: `stop` returns its report"))
     }
 
     fn stop(mut self: Box<Self>) -> Result<Outcome, RequestError> {

@@ -1,4 +1,4 @@
-//! The command line: what was asked, done with the library, and told on the terminal.
+//! The command line: parses arguments, calls the library, prints results.
 //!
 //! Results that a program may want go to standard output, everything else to standard error.
 
@@ -48,19 +48,19 @@ pub fn main() -> ExitCode {
         tell(format_args!("speed-bump-ebpf: error: cannot write to standard output: {error}"));
     }
     let is_lost = output.is_some() || lost(Stream::Errors).is_some();
-    // Another failure is worth more.
+    // Another failure takes precedence.
     if code == ExitCode::SUCCESS && is_lost { exit::SYSTEM.into() } else { code }
 }
 
-/// Runs the command, and tells why it failed if it did.
+/// Runs the command, and prints the error if it failed.
 fn run(cli: &Cli) -> ExitCode {
     log::init(cli.verbose);
-    // A write beyond `ulimit -f` is to fail, and not to end us in the midst of an attach. Commands that we
-    // start inherit no handler. Without one, all goes as before.
+    // A write beyond `ulimit -f` must fail, and must not end the tool during an attach. Commands that the
+    // tool starts inherit no handler. If installing fails, the default action stays.
     let _beyond_limit = OwnHandler::install(libc::SIGXFSZ.cast_unsigned()).ok();
     let least = match &cli.command {
-        None | Some(Command::Run(_) | Command::Sweep(_) | Command::Agent) => open_files::OF_SESSION,
-        Some(Command::List(_)) => open_files::OF_LIST,
+        None | Some(Command::Run(_) | Command::Sweep(_) | Command::Agent) => open_files::FOR_SESSION,
+        Some(Command::List(_)) => open_files::FOR_LIST,
         Some(_) => 0,
     };
     let result = open_files::need(least).and_then(|()| match &cli.command {
@@ -86,14 +86,13 @@ fn run(cli: &Cli) -> ExitCode {
     }
 }
 
-/// Help, version, or what is wrong with the arguments. Help and version are no errors; clap knows the
-/// difference, and its code for usage is 2 as well.
+/// Prints help, version, or what is wrong with the arguments. Help and version are no errors.
 fn not_parsed(error: clap::Error) -> ExitCode {
     if !error.use_stderr() {
         Stream::Output.note(error.print());
         return ExitCode::SUCCESS;
     }
-    // Messages quote the arguments: they are as wrong when they are printable.
+    // Messages quote the arguments, so parse a printable copy, which has the same errors.
     let shown = std::env::args_os().map(|argument| printable(argument.to_string_lossy()));
     let _ = Cli::try_parse_from(shown).err().unwrap_or(error).print();
     exit::USAGE.into()

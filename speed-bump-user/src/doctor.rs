@@ -1,8 +1,7 @@
-//! What would work here, and what to do where it would not: the facts behind `speed-bump-ebpf doctor`.
-//!
-//! Whatever decides here decides in an attach too: the same functions are called, and the same is tried. What
-//! is said of their answers is data; printing it is the command line's. Nothing is changed. Probes are tried
-//! on functions of our own; of a Python process with a seccomp filter a thread stands still for a moment.
+//! The checks of `speed-bump-ebpf doctor`: what would work here, and what to do if it would not. An attach
+//! calls the same functions and tries the same things. Checks are data; the command line prints them. They
+//! change nothing: probes are tried on functions of the tool. Only in a Python process with a seccomp filter
+//! one thread is stopped for a moment.
 
 mod attach;
 mod engines;
@@ -24,18 +23,18 @@ use crate::{
 /// One line of the doctor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Check {
-    /// What was looked at.
+    /// The name of the check.
     pub name: String,
-    /// The verdict.
+    /// The result.
     pub status: CheckStatus,
-    /// What was found.
+    /// Details of the result.
     pub detail: String,
-    /// What to do about it, where there is something to do.
+    /// What to do about it, if there is something to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub way_out: Option<String>,
 }
 
-/// A verdict.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum CheckStatus {
@@ -45,17 +44,17 @@ pub(crate) enum CheckStatus {
     Warn,
     /// Nothing can be attached.
     Fail,
-    /// Could not be looked at, or does not matter here.
+    /// Could not be checked, or does not matter here.
     Skip,
 }
 
 impl Check {
-    /// A check that found what is needed.
+    /// A passed check.
     pub(crate) fn pass(name: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { name: name.into(), status: CheckStatus::Pass, detail: detail.into(), way_out: None }
     }
 
-    /// A check that found a limit.
+    /// A check that found a limitation.
     pub(crate) fn warn(
         name: impl Into<String>,
         detail: impl Into<String>,
@@ -80,7 +79,7 @@ impl Check {
     }
 }
 
-/// Looks at the machine, and at a process if one is given.
+/// Checks the machine, and a process if one is given.
 pub(crate) fn checks(pid: Option<Pid>) -> Vec<Check> {
     let machine = machine::Machine::read();
     let mut checks = machine::checks(&machine);
@@ -97,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_is_not_well_has_a_way_out_or_a_reason() {
+    fn every_warning_and_failure_has_a_way_out() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let checks = checks(Pid::new(child.id().cast_signed()));
         child.kill().unwrap();

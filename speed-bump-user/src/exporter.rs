@@ -1,7 +1,5 @@
-//! Live numbers for Prometheus: what a session, or a sweep, has counted so far.
-//!
-//! They are served at an address, made anew each half second, or kept in a file for node_exporter's textfile
-//! collector, each two seconds.
+//! Live counters of a session or a sweep for Prometheus. The exporter serves them at an address, updated
+//! every half second, and writes them to a file for node_exporter's textfile collector every two seconds.
 
 pub(crate) mod address;
 mod families;
@@ -24,49 +22,49 @@ use crate::{
 };
 use serve::Server;
 
-/// How often numbers are made anew.
+/// How often the numbers are updated.
 const EVERY: Duration = Duration::from_millis(500);
-/// How often the file is: node_exporter reads it each time that it is asked.
+/// How often the file is written.
 const FILE_EVERY: Duration = Duration::from_secs(2);
 
-/// What there is to export.
+/// The numbers to export.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Numbers {
-    /// What the session has counted; `None` before the first and after the last.
+    /// Counters of the session; `None` before it starts and after it ends.
     pub session: Option<SessionReport>,
-    /// How far the sweep is; `None` of a session without one.
+    /// Progress of the sweep; `None` for a session without one.
     pub sweep: Option<SweepNumbers>,
 }
 
-/// How far a sweep is.
+/// Progress of a sweep.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SweepNumbers {
     /// The phase; `None` before the first and after the last.
     pub phase: Option<PhaseKind>,
-    /// When it ends, if all of its time is needed.
+    /// How long the phase may still take.
     pub left: Option<Duration>,
     /// Slices that count.
     pub slices: u64,
     /// Slices that do not.
     pub dropped: u64,
-    /// By what share a unit of the last slice took longer than one without delays.
+    /// How much longer a unit of the last slice took than one without delays, as a share.
     pub slowdown: Option<f64>,
-    /// What was delayed so far, by function.
+    /// Delays so far, by function.
     pub delivered: Vec<Delivered>,
-    /// Guards that are watched.
+    /// Number of guards.
     pub guards: usize,
-    /// Whether one was broken.
+    /// Whether a guard failed.
     pub guard_broken: bool,
 }
 
-/// What one function was delayed in all slices so far.
+/// The delays of one function in all slices so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Delivered {
     /// Its name.
     pub function: String,
     /// Its file.
     pub file: String,
-    /// The line of its definition; empty where there is none.
+    /// The line of its definition; empty if unknown.
     pub line: String,
     /// Its calls, while it was delayed.
     pub calls: u64,
@@ -74,7 +72,7 @@ pub(crate) struct Delivered {
     pub delay: Nanos,
 }
 
-/// Why nothing is exported.
+/// Why numbers could not be exported.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExporterError {
     /// The address cannot be listened at.
@@ -82,7 +80,7 @@ pub(crate) enum ExporterError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// The file cannot be written.
@@ -101,10 +99,10 @@ pub(crate) struct Exporter {
 }
 
 impl Exporter {
-    /// Begins, with these numbers.
+    /// Starts to export these numbers.
     ///
     /// # Errors
-    /// The address is taken, or none of ours; the file cannot be written.
+    /// The address is in use or not an address of this machine, or the file cannot be written.
     pub(crate) fn start(
         address: Option<SocketAddr>,
         file: Option<Output>,
@@ -121,12 +119,12 @@ impl Exporter {
         Ok(exporter)
     }
 
-    /// Where numbers are served: the port is one that is free, where none was asked for.
+    /// The address where the numbers are served, with the port that was chosen if 0 was given.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.server.as_ref().map(Server::address)
     }
 
-    /// Takes new numbers, if it is time for some.
+    /// Updates the numbers, if it is time to.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -139,7 +137,7 @@ impl Exporter {
         self.put(&numbers(), is_due)
     }
 
-    /// Takes new numbers at once.
+    /// Updates the numbers at once.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -147,7 +145,7 @@ impl Exporter {
         self.put(numbers, true)
     }
 
-    /// Writes no file any more.
+    /// Stops writing the file.
     pub(crate) fn without_file(&mut self) {
         self.file = None;
     }

@@ -309,12 +309,16 @@ fn a_target_that_selects_nothing_says_what_the_files_have_to_do_with_it() {
         run.stderr
     };
     let no_file = said("native:*/no_such.so.7:f");
-    assert!(no_file.contains("no file that it maps is like `*/no_such.so.7`"), "{no_file}");
+    assert!(no_file.contains("it maps no file that matches `*/no_such.so.7`"), "{no_file}");
     let compiled = said("native:*/program:compiled_by_itself");
     assert!(compiled.contains("code that it has compiled itself"), "{compiled}");
-    assert!(!compiled.contains("no file that it maps"), "{compiled}");
+    assert!(!compiled.contains("it maps no file"), "{compiled}");
     let plain = start();
     let pid = plain.1.pid().to_string();
     let run = tool::run(&["list", "--pid", &pid, "--target", "native:*/service:hott"], PATIENCE).unwrap();
-    assert!(run.stderr.contains("nearest are ") && !run.stderr.contains("compiled itself"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("similar names are ") && !run.stderr.contains("compiled itself"),
+        "{}",
+        run.stderr
+    );
 }

@@ -322,7 +322,7 @@ fn too_few_files_that_may_be_open() {
         shell.args(["-c", "ulimit -n 16; exec \"$0\" \"$@\""]).arg(tool::path().unwrap());
         run(shell.args(arguments))
     };
-    let words = ["16 files may be open at once", "`ulimit -n`"];
+    let words = ["the limit on open files is 16", "`ulimit -n`"];
     is_refused(&limited(&["--pid", &pid, "-t", "native:*/service:hot"]), 4, &words);
     is_refused(&limited(&["list", "--pid", &pid, "-t", "native:*/service:hot"]), 4, &words);
     is_refused(&limited(&["sweep", "--pid", &pid]), 4, &words);

@@ -106,7 +106,7 @@ fn too_few_descriptors() {
             command
                 .pre_exec(move || Ok(rustix::process::setrlimit(rustix::process::Resource::Nofile, limit)?))
         };
-        let words = format!("{number} files may be open at once");
+        let words = format!("the limit on open files is {number}");
         says(&finish(&mut command), 4, &[(&words, 1), ("`ulimit -n`", 1)]);
     }
 }

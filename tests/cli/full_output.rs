@@ -50,7 +50,7 @@ fn leaves_who_stops_reading_in_peace(arguments: &[&str]) {
 /// A sweep's record and one of a session, as files.
 fn record(folder: &Path) -> String {
     let function = ("render".to_owned(), Function { calls: 3.0, sensitivity: 1.0, slack: 0.0 }, 3e5);
-    let experiment = Experiment::of(sweep(1e6, &[function], Noise::White(0.01), Duration::from_secs(60), 5));
+    let experiment = Experiment::new(sweep(1e6, &[function], Noise::White(0.01), Duration::from_secs(60), 5));
     let path = folder.join("sweep.json");
     fs::write(&path, serde_json::to_string(&experiment).unwrap()).unwrap();
     path.to_str().unwrap().to_owned()

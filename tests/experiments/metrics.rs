@@ -109,7 +109,7 @@ fn a_bound_on_p99_ends_it() {
         assert!(run.stderr.contains("a guard ended the experiment: p99 is "), "{}", run.stderr);
         assert_same_report(&json, &run.stdout);
         let found: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
-        assert!(found["guard"].as_str().unwrap().ends_with("has to be < 11ms"), "{}", found["guard"]);
+        assert!(found["guard"].as_str().unwrap().ends_with("must be < 11ms"), "{}", found["guard"]);
         assert!(found["aborted"].as_str().unwrap().starts_with("a guard ended it: p99 is "));
         // Where the machine is busy with something else, it may be broken before any delay.
         let phases = found["phases"].as_array().unwrap();

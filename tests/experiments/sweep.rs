@@ -171,6 +171,6 @@ fn a_plan_says_how_sure_it_would_be() {
     let Some(service) = planted_tiny("shadow") else { return };
     let run = service.sweep(&["--progress", "*/planted.py:unit", "--plan"]);
     assert_eq!(run.status.code(), Some(0), "{}", run.stderr);
-    assert!(run.stdout.contains("functions take 1.0 % of a unit's time or more"), "{}", run.stdout);
+    assert!(run.stdout.contains("functions take 1.0 % of the time per unit or more"), "{}", run.stdout);
     assert!(run.stdout.contains("the sensitivity of a function is known to ±"), "{}", run.stdout);
 }

@@ -23,15 +23,15 @@ fn loaded_functions_are_named_before_anything_is_slowed() {
             // Never called: only the helper knows it.
             "\n  late (",
             ", entry helper",
-            "a later target selects it too, but does not get it: number 2",
+            "a later target selects it too, without effect: number 2",
         ] {
             assert!(run.stdout.contains(part), "{python}: no `{part}` in {}", run.stdout);
         }
-        for part in ["the helper was loaded into it", "line 3: `*:no_such` selects nothing"] {
+        for part in ["the helper was loaded, inspected ", "line 3: `*:no_such` selects nothing"] {
             assert!(run.stderr.contains(part), "{python}: no `{part}` in {}", run.stderr);
         }
         // Nothing there is called anything like it.
-        assert!(!run.stderr.contains("nearest"), "{python}: {}", run.stderr);
+        assert!(!run.stderr.contains("similar names"), "{python}: {}", run.stderr);
         assert_eq!((threads(pid), images(pid)), (0, 1), "{python}");
         assert_eq!(tools(python, &mut service).len(), 0, "{python}");
         assert_eq!(code(pid, python), before, "{python}");
@@ -68,7 +68,7 @@ fn a_target_that_selects_nothing_is_told_with_the_nearest_names() {
         {
             let place = lines.iter().position(|line| line.contains(warning)).unwrap();
             let why = lines[place + 1];
-            let told = format!("process {pid}: nearest are `");
+            let told = format!("process {pid}: similar names are `");
             assert!(why.contains(&told), "{python}: {}", run.stderr);
             let names = why.split_once(&told).unwrap().1;
             assert!(names.split('`').next().unwrap().ends_with(name), "{python}: {}", run.stderr);
@@ -76,7 +76,11 @@ fn a_target_that_selects_nothing_is_told_with_the_nearest_names() {
         }
         // What belongs to an earlier target has that for a reason.
         let last = lines.iter().position(|line| line.contains("line 4: ")).unwrap();
-        assert!(lines[last + 1].contains("is selected by line 3 already"), "{python}: {}", run.stderr);
+        assert!(
+            lines[last + 1].contains("line 3 already selects what it would select"),
+            "{python}: {}",
+            run.stderr
+        );
         assert_eq!((threads(pid), images(pid)), (0, 1), "{python}");
     });
 }
@@ -89,7 +93,7 @@ fn sessions_name_the_nearest_too() {
         let session = attach(&service, "*/calls.py:plaim\n*/calls.py:plain\n", &[]);
         let ended = session.stop().unwrap();
         let warnings = ended.report["warnings"].to_string();
-        assert!(warnings.contains("line 1: `*/calls.py:plaim`: nearest are "), "{python}: {warnings}");
+        assert!(warnings.contains("line 1: `*/calls.py:plaim`: similar names are "), "{python}: {warnings}");
         assert!(warnings.contains("/calls.py:plain"), "{python}: {warnings}");
         assert!(!warnings.contains("line 2"), "{python}: {warnings}");
 
@@ -99,7 +103,7 @@ fn sessions_name_the_nearest_too() {
         let run = Running::start(&mut strict).unwrap().finish(PATIENCE).unwrap();
         assert_eq!(run.status.code(), Some(3), "{python}: {}", run.stderr);
         assert!(
-            run.stderr.contains("nearest are ") && run.stderr.contains("/calls.py:plain"),
+            run.stderr.contains("similar names are ") && run.stderr.contains("/calls.py:plain"),
             "{}",
             run.stderr
         );

@@ -137,7 +137,7 @@ fn a_misspelt_name_has_the_right_one_named_as_list_prints_it() {
         ("mycrate::fo::{closure#0}", "mycrate::foo::{closure#0}"),
     ] {
         let listed = list(&pid, &[format!("native:*/program:{written}")]);
-        let nearest = listed.stderr.split_once("nearest are `").map_or("", |(_, names)| names);
+        let nearest = listed.stderr.split_once("similar names are `").map_or("", |(_, names)| names);
         let first = format!("native:{program}:{right}");
         assert_eq!(nearest.split('`').next(), Some(first.as_str()), "{written}: {}", listed.stderr);
         // And what was named is taken as it is.

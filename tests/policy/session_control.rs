@@ -49,7 +49,7 @@ fn doses_change_without_attaching_anew() {
     let (_fixture, mut service, session) = attach();
     service.ask("call hot 10").unwrap();
     let said = set(session.pid(), &["native:*/service:hot", "delay=20us"]);
-    assert!(said.contains("delay 20us for 1 function, and those that it comes to know"), "{said}");
+    assert!(said.contains("delay 20us for 1 function, and those that become known later"), "{said}");
     service.ask("call hot 10").unwrap();
     set(session.pid(), &["native:*/service:hot", "delay=30us", "frequency=5"]);
     service.ask("call hot 10").unwrap();

@@ -56,7 +56,7 @@ fn a_session_follows_its_targets_file() {
 
     session.write_targets(&format!("{targets}!native:*:nothing\n")).unwrap();
     session.signal(Signal::USR1).unwrap();
-    session.wait_for("1 target added, 1 dropped, 1 with another dose").unwrap();
+    session.wait_for("1 target added, 1 dropped, 1 with a new dose").unwrap();
     call(&mut service, &["hot", "work_hot", "work_leaf"]);
 
     session.write_targets("native:*/service:hot delay=tomorrow\n").unwrap();

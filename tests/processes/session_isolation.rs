@@ -80,7 +80,7 @@ fn sessions_on_the_same_functions_leave_each_other_alone() {
     service.ask("call hot 10").unwrap();
     let second = Attached::start(service.pid(), TARGETS, &["--frequency", "5"]).unwrap();
     service.ask("call hot 10").unwrap();
-    assert!(second.has_said(&format!("session {} is of this process too", first.pid())));
+    assert!(second.has_said(&format!("session {} is attached to it too", first.pid())));
     assert_eq!(first.stop().unwrap().counts(0), (20, 10));
     assert_ne!(differences(&fixture, &service), UNTOUCHED);
     service.ask("call hot 10").unwrap();

@@ -70,7 +70,7 @@ fn a_cython_module_as_a_python_target_is_said_to_be_native() {
         let told = &listed.stderr;
         assert!(told.contains("compiled (by Cython)"), "{target}: {told}");
         assert!(told.contains(&format!("native:{}:{symbol}", path.display())), "{target}: {told}");
-        assert!(!told.contains("nearest are"), "{target}: {told}");
+        assert!(!told.contains("similar names are"), "{target}: {told}");
     }
     // A session says so, too, and what it says to use counts.
     let session = Attached::start(service.pid(), "quick:handle\n", &[]).unwrap();

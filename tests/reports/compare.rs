@@ -15,7 +15,7 @@ fn experiment(render_own: f64, seed: u64) -> Experiment {
     let of = |sensitivity| Function { calls: 2.0, sensitivity, slack: 0.0 };
     let functions = [("render".to_owned(), of(1.0), render_own), ("score".to_owned(), of(0.0), 2e5)];
     let measured = sweep(1e6, &functions, Noise::White(0.01), Duration::from_secs(60), seed);
-    Experiment::of(measured)
+    Experiment::new(measured)
 }
 
 static BEFORE: LazyLock<Experiment> = LazyLock::new(|| experiment(1e5, 1));
@@ -97,9 +97,9 @@ fn what_does_not_stand_is_no_answer() {
 fn what_cannot_be_answered_is_an_error_of_its_own() {
     for (condition, says) in [
         ("worth(nobody) > 5%", "no function of the report is named nobody"),
-        ("worth_change(render) > 5%", "a change is of two reports"),
-        ("worth(render) > 5", "is no bound: write a share, as 5%"),
-        ("speed(render) > 5", "nothing that a report has"),
+        ("worth_change(render) > 5%", "a change needs two reports"),
+        ("worth(render) > 5", "is not a bound: write a share, like 5%"),
+        ("speed(render) > 5", "a report has no `"),
     ] {
         let run = report(&[&AFTER], &["--fail-if", condition]);
         assert_eq!(run.status.code(), Some(2), "{condition}: {}", run.stderr);

@@ -41,7 +41,7 @@ pub(crate) static HOSTILE_RECORD: LazyLock<Experiment> = LazyLock::new(|| {
     measured.phases[0].outcome = name(2);
     measured.candidates[0].file = PathBuf::from("/srv/\u{1b}]0;x\u{7}\nfoo matters.py");
     measured.candidates[1].file = PathBuf::from("/srv/<b>.py");
-    Experiment::of(measured)
+    Experiment::new(measured)
 });
 
 /// A thousand functions, of which three matter, in a sweep of more than 200 slices.
@@ -58,7 +58,7 @@ pub(crate) static LARGE: LazyLock<Experiment> = LazyLock::new(|| {
             )
         })
         .collect();
-    Experiment::of(sweep(UNIT, &functions, Noise::White(0.01), Duration::from_secs(120), 3))
+    Experiment::new(sweep(UNIT, &functions, Noise::White(0.01), Duration::from_secs(120), 3))
 });
 
 /// Its JSON in a file, for the command.

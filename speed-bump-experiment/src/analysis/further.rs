@@ -65,9 +65,9 @@ pub(super) fn further(measured: &Measured, unit: Option<f64>, factors: &[Factor]
 /// What a slice has; `None` of a metric stands for the unit's own, of which what is compared is told already.
 fn value(slice: &Slice, metric: Option<&str>, quantity: Quantity, by: By) -> Option<f64> {
     match metric {
-        Some(name) => slice.metrics.get(name)?.of(quantity),
+        Some(name) => slice.metrics.get(name)?.get(quantity),
         None => match (quantity, by) {
-            (Quantity::P50 | Quantity::P99, _) => slice.quantiles?.of(quantity),
+            (Quantity::P50 | Quantity::P99, _) => slice.quantiles?.get(quantity),
             (Quantity::Latency, By::Throughput) => {
                 slice.latency_ns.filter(|_| slice.units > 0.0).map(|latency| latency / slice.units)
             }

@@ -1,27 +1,26 @@
-//! Load that was not there.
+//! Times without the usual load.
 
 use serde::{Deserialize, Serialize};
 
 use crate::units::Nanos;
 
-/// A stretch in which units came as no delay explains: not at all, far more seldom, or far more often.
+/// A time in which no delay explains the rate of units: zero, far too low, or far too high.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadChange {
-    /// When the first slice of it began (`CLOCK_MONOTONIC`).
+    /// When its first slice began (`CLOCK_MONOTONIC`).
     pub start_ns: Nanos,
-    /// When the load was back; `None` where it did not come back.
+    /// When the load was back; `None` if it did not come back.
     pub end_ns: Option<Nanos>,
-    /// Until when it was waited for.
+    /// Until when the experiment waited for it.
     pub waited_until_ns: Nanos,
-    /// How often units came meanwhile, as a share of how often they came before.
+    /// The rate of units in this time, as a share of the rate before.
     pub rate: f64,
-    /// How often the functions were called meanwhile, as a share of how often they were before; `None` where
-    /// that is not known.
+    /// The rate of calls of the functions in this time, as a share of the rate before; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls: Option<f64>,
-    /// Units that were begun and not done then; `None` where that is not known.
+    /// Units that had begun and were not done; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unanswered: Option<u64>,
-    /// Whether something was delayed as it began.
+    /// Whether functions were delayed when it began.
     pub delayed: bool,
 }

@@ -1,58 +1,58 @@
-//! What slices have besides the time of a unit: how latencies spread, and what further metrics did.
+//! Further numbers of slices: quantiles of latencies, and further metrics.
 
 use serde::{Deserialize, Serialize};
 
 use crate::units::Nanos;
 
-/// How the latencies of a slice spread: within 3.1 %.
+/// Quantiles of the latencies of a slice, exact to 3.1 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quantiles {
-    /// Half of the units had this latency at most.
+    /// Half of the units had at most this latency.
     pub p50_ns: Nanos,
-    /// 99 of 100 had. Of fewer than 100 units it is that of the slowest.
+    /// 99 of 100 units had at most this latency. With fewer than 100 units it is the slowest one's.
     pub p99_ns: Nanos,
 }
 
-/// What a further metric did in a slice.
+/// A further metric in a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum MetricReading {
-    /// Something that is counted.
+    /// A counter.
     Counter {
-        /// Over how long: it is read right after the unit's metric.
+        /// The time between its readings: it is read right after the unit's metric.
         span_ns: Nanos,
-        /// How many came.
+        /// How much it grew.
         units: f64,
-        /// How long those took in all, in ns; `None` where that is not measured.
+        /// The total latency of these, in ns; `None` if not measured.
         latency_ns: Option<f64>,
-        /// How those times spread; `None` where that is not known.
+        /// Quantiles of the latencies; `None` if unknown.
         quantiles: Option<Quantiles>,
     },
-    /// Something that goes up and down.
+    /// A value that goes up and down.
     Gauge {
         /// Its mean.
         mean: f64,
     },
 }
 
-/// A number that a metric has for a slice.
+/// A number of a metric in a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantity {
-    /// Units in a second.
+    /// Units per second.
     Rate,
     /// The mean latency, in ns.
     Latency,
-    /// The latency that half of the units had at most, in ns.
+    /// The median latency, in ns.
     P50,
-    /// That which 99 of 100 had at most, in ns.
+    /// The 99th percentile of latency, in ns.
     P99,
     /// The mean of a gauge.
     Mean,
 }
 
 impl Quantity {
-    /// What people call it.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rate => "rate",
@@ -65,8 +65,8 @@ impl Quantity {
 }
 
 impl Quantiles {
-    /// One of them; `None` of a quantity that is none.
-    pub fn of(&self, quantity: Quantity) -> Option<f64> {
+    /// The quantile for a quantity; `None` for other quantities.
+    pub fn get(&self, quantity: Quantity) -> Option<f64> {
         match quantity {
             Quantity::P50 => Some(self.p50_ns.0 as f64),
             Quantity::P99 => Some(self.p99_ns.0 as f64),
@@ -76,14 +76,14 @@ impl Quantiles {
 }
 
 impl MetricReading {
-    /// One of its numbers, where it has that.
-    pub fn of(&self, quantity: Quantity) -> Option<f64> {
+    /// The number for a quantity, if the metric has it.
+    pub fn get(&self, quantity: Quantity) -> Option<f64> {
         match self {
             Self::Gauge { mean } => (quantity == Quantity::Mean).then_some(*mean),
             Self::Counter { span_ns, units, latency_ns, quantiles } => match quantity {
                 Quantity::Rate => (span_ns.0 > 0).then(|| units * 1e9 / span_ns.0 as f64),
                 Quantity::Latency => latency_ns.filter(|_| *units > 0.0).map(|latency| latency / units),
-                Quantity::P50 | Quantity::P99 => quantiles.and_then(|of| of.of(quantity)),
+                Quantity::P50 | Quantity::P99 => quantiles.and_then(|quantiles| quantiles.get(quantity)),
                 Quantity::Mean => None,
             },
         }

@@ -1,4 +1,4 @@
-//! What sampling saw, where nobody named functions.
+//! Results of sampling, which chooses functions if none are named.
 
 use std::collections::BTreeMap;
 
@@ -11,46 +11,46 @@ use crate::units::Nanos;
 pub struct Sampled {
     /// Samples in which it was the innermost function.
     pub own: u64,
-    /// For how long its threads had a processor then.
+    /// How long its threads had a processor in these samples.
     pub running_ns: Nanos,
-    /// Threads that it was seen in; 64 at most.
+    /// Threads in which it was seen; at most 64.
     pub threads: usize,
-    /// Processes that those are of.
+    /// Processes of these threads.
     pub processes: usize,
-    /// Why it is not in the experiment all the same.
+    /// Why it is not in the experiment.
     pub left_out: Option<String>,
 }
 
 /// The sampling that chose the functions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sampling {
-    /// How often stacks were looked at.
+    /// How often stacks were read.
     pub ticks: u64,
-    /// In a second.
+    /// The same, per second.
     pub rate: f64,
     /// Threads that were seen.
     pub threads: usize,
     /// Stacks of Python functions that were read.
     pub samples: u64,
-    /// Those that made no sense: they were changed meanwhile.
+    /// Stacks that were dropped because they changed while they were read.
     pub dropped: u64,
-    /// Ticks of the processors' clock that show native functions, 100 a second for each processor that is
-    /// busy; `None` where there is no such clock.
+    /// Ticks of the processors' clock, which show native functions: 100 a second for each busy processor;
+    /// `None` without such a clock.
     pub clock_samples: Option<u64>,
-    /// Those of them that are no candidate's, by what was executed.
+    /// Ticks outside of candidates, by the kind of code.
     pub elsewhere: BTreeMap<String, u64>,
-    /// Functions that were seen, and take too little time to be worth an experiment.
+    /// Number of functions that take too little time for an experiment.
     pub dismissed: usize,
-    /// What those took, as a share of all samples.
+    /// Their time, as a share of all samples.
     pub dismissed_share: f64,
-    /// What the sampling itself took of one processor, as a share.
+    /// The cost of sampling, as a share of one processor.
     pub cost: f64,
-    /// Time per unit meanwhile, in ns; `None` where that is not known.
+    /// Time per unit during sampling, in ns; `None` if unknown.
     pub time_per_unit_ns: Option<f64>,
-    /// By what share units took longer than without it.
+    /// How much longer units took than without sampling, as a share.
     pub slowdown: Option<f64>,
-    /// The unit, where sampling chose that too.
+    /// The unit, if sampling chose it.
     pub unit: Option<String>,
-    /// What could not be seen, and why.
+    /// What could not be sampled, and why.
     pub remarks: Vec<String>,
 }

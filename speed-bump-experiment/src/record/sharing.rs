@@ -1,29 +1,29 @@
-//! What a function has in common with units of work.
+//! What a function shares with units of work.
 
 use serde::{Deserialize, Serialize};
 
 use crate::units::Pid;
 
-/// Where a function runs, and what of that units of work depend on too.
+/// Where a function runs, and what it shares with units of work.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sharing {
-    /// Threads that it was seen in; 64 at most.
+    /// Threads in which it was seen; at most 64.
     pub threads: Vec<Pid>,
-    /// What they have in common with the threads that do units; `None` where those are not known.
+    /// What they share with the threads that do units; `None` if these are unknown.
     pub with_units: Option<InCommon>,
 }
 
-/// What threads have in common with those that do units.
+/// What a function's threads share with the threads that do units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InCommon {
-    /// How many of them do units themselves.
+    /// How many of the function's threads do units themselves.
     pub threads: usize,
-    /// Whether others execute Python code under the same GIL.
+    /// Whether other threads execute Python code under the same GIL.
     pub gil: bool,
-    /// How many futexes, other than the interpreter's own, were seen to be waited on by one of them and by
-    /// another thread that does units.
+    /// Number of futexes, other than the interpreter's own, on which both one of them and another thread that
+    /// does units waited.
     pub futexes: usize,
-    /// Of the time in which threads that do units wanted a processor, the share in which they had none;
-    /// `None` where that is not known.
+    /// The share of time in which threads that do units waited for a processor, of the time in which they
+    /// wanted one; `None` if unknown.
     pub processor_wait: Option<f64>,
 }

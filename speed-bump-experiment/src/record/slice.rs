@@ -1,4 +1,4 @@
-//! A stretch of constant doses: what it is for, and what was measured in it.
+//! A slice: a time of constant doses, its purpose and its measurements.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use super::{By, MetricReading, PhaseKind, Quantiles};
 use crate::units::Nanos;
 
-/// What a slice is for.
+/// The purpose of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Treatment {
-    /// No delays: what others are compared with.
+    /// No delays: a baseline.
     Control,
-    /// Delays of zero, but else as those of a function: what shows here is an error of the experiment.
+    /// Delays of zero, otherwise like a function: an effect here is an error of the experiment.
     Placebo,
     /// Delays of one function.
     Function {
@@ -25,61 +25,61 @@ pub enum Treatment {
         /// Its number.
         group: u32,
     },
-    /// Delays of all that is not looked at one by one.
+    /// Delays of all functions that are not tested one by one.
     Rest,
     /// Delays of several functions at once.
     Several,
 }
 
-/// A stretch of constant doses. Its first part, in which the change of doses settles, is not in it.
+/// A time of constant doses, without its first part, in which the change of doses settles.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Slice {
-    /// The phase that it is of.
+    /// Its phase.
     pub phase: PhaseKind,
     /// Its block, from 0 in each phase.
     pub block: u32,
-    /// What it is for.
+    /// Its purpose.
     pub treatment: Treatment,
     /// When measuring began (`CLOCK_MONOTONIC`).
     pub start_ns: Nanos,
     /// When it ended.
     pub end_ns: Nanos,
-    /// Delays of a call, by candidate; those that are not here had none.
+    /// Delay of a call, by candidate; other candidates had none.
     pub doses: Vec<(u32, Nanos)>,
-    /// What candidates with a dose were called and delayed.
+    /// Calls and delays of the candidates with a dose.
     pub delivered: Vec<Delivered>,
     /// Units that were done.
     pub units: f64,
-    /// The times from their beginnings to their ends, in all, in ns; `None` where that is not measured.
+    /// The total latency of these units, in ns; `None` if not measured.
     pub latency_ns: Option<f64>,
-    /// How those times spread; `None` where that is not known.
+    /// Quantiles of the latencies; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantiles: Option<Quantiles>,
-    /// For how long no unit was under way, in ns; `None` where that is not known.
+    /// How long no unit was in progress, in ns; `None` if unknown.
     pub idle_ns: Option<f64>,
-    /// What further metrics did, by name. One that was set back meanwhile is not here.
+    /// Further metrics, by name, without those that were set back in the slice.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, MetricReading>,
     /// Units that failed, of those that were done: answers over HTTP/1 with a status of 5xx, 408 or 429.
-    /// `None` where that is not known.
+    /// `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<f64>,
-    /// Whether a guard set all delays to zero, which ended it early.
+    /// Whether a guard set all delays to zero and ended the slice early.
     pub guarded: bool,
-    /// Why it does not count: rules that know nothing of how long units took.
+    /// Why it does not count, if there are any. These rules do not depend on how long units took.
     pub marks: Vec<Mark>,
 }
 
-/// What one function was delayed in a slice.
+/// The delays of one function in a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivered {
-    /// Which.
+    /// The candidate's number.
     pub candidate: u32,
     /// Its calls.
     pub calls: u64,
-    /// What they were to be delayed, in all.
+    /// The total requested delay.
     pub asked_ns: Nanos,
-    /// What they were delayed, in all.
+    /// The total delivered delay.
     pub delivered_ns: Nanos,
 }
 
@@ -89,21 +89,21 @@ pub struct Delivered {
 pub enum Mark {
     /// The tool itself was late by more than a tenth of the slice.
     Late,
-    /// A guard ended it before there was anything to measure.
+    /// A guard ended it too early.
     Guarded,
-    /// It is of a census in which the service was still changing, without any delay.
+    /// The service was still changing in the census, without any delay.
     Unsettled,
-    /// The load was not there, or it was looked whether it is.
+    /// The load was not there, or was being checked.
     Load,
 }
 
 impl Slice {
-    /// How long it took, in ns.
+    /// Its length, in ns.
     pub fn span(&self) -> f64 {
         self.end_ns.0.saturating_sub(self.start_ns.0) as f64
     }
 
-    /// Time per unit of work, in ns. Where none was done, it took twice the slice at least.
+    /// Time per unit of work, in ns. Without any unit, it is twice the slice.
     pub fn time_per_unit(&self, by: By) -> f64 {
         match (by, self.latency_ns) {
             (By::Latency, Some(latency)) if self.units > 0.0 => latency / self.units,
@@ -111,7 +111,7 @@ impl Slice {
         }
     }
 
-    /// Units in a second.
+    /// Units per second.
     pub fn rate(&self) -> f64 {
         if self.span() > 0.0 { self.units * 1e9 / self.span() } else { 0.0 }
     }

@@ -1,8 +1,7 @@
-//! Two experiments beside each other: what changed from one to the other, as far as that is known.
-//!
-//! Each value has an interval by the random order of its own experiment. That of a difference is made of
-//! those two, as the experiments know nothing of each other (Zou and Donner, Statistics in Medicine 27, 2008:
-//! the square of each half of it is the sum of the squares of the halves that face it).
+//! Compares two experiments. Each value has an interval from the random order of its own experiment. The
+//! experiments are independent, so the interval of a difference combines these two (Zou and Donner,
+//! Statistics in Medicine 27, 2008: the square of each half is the sum of the squares of the two halves that
+//! point towards each other).
 
 mod differences;
 mod pairs;
@@ -27,44 +26,44 @@ use side::{Side, around};
 /// The name of this format.
 pub const SCHEMA: &str = "speed-bump/comparison/1";
 
-/// What changed.
+/// The changes from one experiment to another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// Where the two are not comparable, and what else may have made a difference.
+    /// Why the two are not comparable, and what else may have made a difference.
     pub differences: Vec<Difference>,
     /// Time per unit without delays, in ns.
     pub time_per_unit_ns: Change,
-    /// By the change of worth, the largest first.
+    /// The functions, the largest change of worth first.
     pub functions: Vec<Changed>,
 }
 
-/// Something that is not the same in both.
+/// A difference between the experiments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// Whether numbers of one cannot be held against those of the other.
+    /// Whether the experiments are not comparable because of it.
     pub fatal: bool,
-    /// What it is.
+    /// The difference, for the user.
     pub text: String,
 }
 
-/// A function, or a group of them, in both.
+/// A function, or a group of functions, in both experiments.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Changed {
-    /// Its name, as people write it.
+    /// Its name, demangled.
     pub name: String,
     /// The file that it lies in.
     pub file: Option<PathBuf>,
-    /// The line of its definition, in the later experiment where it is there.
+    /// The line of its definition, in the later experiment that has it.
     pub line: Option<u32>,
-    /// What it is.
+    /// What kind of function.
     pub kind: FactorKind,
-    /// What was said of it; `None` where it was not looked at.
+    /// Its verdict in the first experiment; `None` if the experiment did not have it.
     pub verdict_before: Option<Verdict>,
-    /// See there.
+    /// Its verdict in the second experiment.
     pub verdict_after: Option<Verdict>,
-    /// Worth, as a share of a unit's time.
+    /// Worth, as a share of the time per unit.
     pub worth: Change,
     /// The share of added time that shows.
     pub sensitivity: Change,
@@ -75,13 +74,13 @@ pub struct Changed {
 /// A value before and after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Change {
-    /// Before; `None` where it is not known.
+    /// The value before; `None` if unknown.
     pub before: Option<f64>,
-    /// After.
+    /// The value after.
     pub after: Option<f64>,
-    /// After less before.
+    /// The difference.
     pub change: Option<f64>,
-    /// The lower end of the change's 95 % interval; `None` where an interval is not known.
+    /// The lower end of the change's 95 % interval; `None` if unknown.
     pub low: Option<f64>,
     /// The upper end.
     pub high: Option<f64>,
@@ -94,8 +93,15 @@ struct Known {
     interval: Option<(f64, f64)>,
 }
 
+impl Comparison {
+    /// Whether the experiments are not comparable.
+    pub fn is_fatal(&self) -> bool {
+        self.differences.iter().any(|difference| difference.fatal)
+    }
+}
+
 impl Change {
-    fn of(before: Known, after: Known) -> Self {
+    fn between(before: Known, after: Known) -> Self {
         let change = before.value.zip(after.value).map(|(before, after)| after - before);
         let mut found = Self { before: before.value, after: after.value, change, low: None, high: None };
         if let (Some(change), Some(before), Some(after)) = (change, before.sides(), after.sides()) {
@@ -105,7 +111,7 @@ impl Change {
         found
     }
 
-    /// Whether it is shown that there is one: its interval holds no zero.
+    /// Whether the change is shown: its interval does not contain zero.
     pub fn is_shown(&self) -> bool {
         self.low.is_some_and(|low| low > 0.0) || self.high.is_some_and(|high| high < 0.0)
     }
@@ -128,26 +134,25 @@ impl Known {
     }
 }
 
-/// What changed from one experiment to another.
+/// Compares two experiments.
 pub fn compare(before: &Experiment, after: &Experiment) -> Comparison {
-    let sides = [before, after].map(Side::of);
+    let sides = [before, after].map(Side::new);
     let pairs = pairs(&before.findings.factors, &after.findings.factors);
     let mut functions: Vec<Changed> =
         pairs.into_iter().filter_map(|(before, after)| changed(before, after, &sides)).collect();
-    // What nobody looked at in either says nothing.
-    let is_looked_at = |of: &Changed| {
-        let looked_at =
-            |verdict: Option<Verdict>| verdict.is_some_and(|verdict| verdict != Verdict::Dismissed);
-        looked_at(of.verdict_before) || looked_at(of.verdict_after)
+    // Leave out functions that neither experiment tested.
+    let was_tested = |of: &Changed| {
+        let tested = |verdict: Option<Verdict>| verdict.is_some_and(|verdict| verdict != Verdict::Dismissed);
+        tested(of.verdict_before) || tested(of.verdict_after)
     };
-    functions.retain(is_looked_at);
+    functions.retain(was_tested);
     let size = |of: &Changed| of.worth.change.map_or(-1.0, f64::abs);
     functions.sort_by(|a, b| size(b).total_cmp(&size(a)).then_with(|| a.name.cmp(&b.name)));
     let [was, is] = &sides;
     Comparison {
         schema: SCHEMA,
         differences: differences::differences(before, after),
-        time_per_unit_ns: Change::of(was.time_per_unit(), is.time_per_unit()),
+        time_per_unit_ns: Change::between(was.time_per_unit(), is.time_per_unit()),
         functions,
     }
 }
@@ -167,9 +172,9 @@ fn changed(before: Option<&Factor>, after: Option<&Factor>, [was, is]: &[Side; 2
         kind: of.kind,
         verdict_before: before.map(|of| of.verdict),
         verdict_after: after.map(|of| of.verdict),
-        worth: Change::of(was.worth(before), is.worth(after)),
-        sensitivity: Change::of(sensitivity(before), sensitivity(after)),
-        own_ns_per_unit: Change::of(own(before, was), own(after, is)),
+        worth: Change::between(was.worth(before), is.worth(after)),
+        sensitivity: Change::between(sensitivity(before), sensitivity(after)),
+        own_ns_per_unit: Change::between(own(before, was), own(after, is)),
     })
 }
 
@@ -186,11 +191,11 @@ mod tests {
         let of = |sensitivity| Function { calls: 2.0, sensitivity, slack: 0.0 };
         let functions = [("render".to_owned(), of(1.0), render_own), ("score".to_owned(), of(0.0), 2e5)];
         let measured = sweep(1e6, &functions, Noise::White(0.01), Duration::from_secs(60), seed);
-        Experiment::of(measured)
+        Experiment::new(measured)
     }
 
     #[test]
-    fn what_became_faster_is_worth_less() {
+    fn a_faster_function_is_worth_less() {
         let found = compare(&experiment(3e5, 1), &experiment(1e5, 2));
         let render = &found.functions[0];
         assert_eq!(render.name, "render");
@@ -205,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_experiment_against_itself_shows_nothing() {
+    fn an_experiment_compared_with_itself_shows_no_change() {
         let one = experiment(3e5, 1);
         let found = compare(&one, &one);
         assert!(found.functions.iter().all(|of| !of.worth.is_shown() && of.worth.change == Some(0.0)));
@@ -213,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_of_one_alone_is_told_of() {
+    fn a_function_of_only_one_experiment_is_in_the_comparison() {
         let mut after = experiment(3e5, 2);
         after.findings.factors.retain(|of| of.name != "score");
         let found = compare(&experiment(3e5, 1), &after);
@@ -222,9 +227,9 @@ mod tests {
         assert_eq!(score.worth.change, None);
     }
 
-    /// The plainest regression: what was not worth a look is worth a fifth of a unit.
+    /// A clear regression: a dismissed function becomes worth a fifth of a unit.
     #[test]
-    fn what_was_dismissed_and_matters_now_is_shown() {
+    fn a_dismissed_function_that_matters_now_is_shown() {
         let (before, after) = (experiment(5e3, 1), experiment(2e5, 2));
         let factor = |of: &Experiment| of.findings.factors.iter().find(|of| of.name == "render").cloned();
         assert_eq!(factor(&before).unwrap().verdict, Verdict::Dismissed);
@@ -232,7 +237,7 @@ mod tests {
         let render = &found.functions[0];
         assert!(render.name == "render" && render.worth.is_shown(), "{render:?}");
         assert!(render.worth.low.unwrap() > 0.15, "{render:?}");
-        // One that was not seen at all is as good as dismissed, where sampling saw everything.
+        // With sampling, a function that is missing counts like a dismissed one.
         let mut unseen = before;
         unseen.findings.factors.retain(|of| of.name != "render");
         assert_eq!(
@@ -245,9 +250,9 @@ mod tests {
     }
 
     #[test]
-    fn intervals_of_differences_are_made_of_both() {
+    fn intervals_of_differences_combine_both_intervals() {
         let of = |value: f64, low: f64, high: f64| Known::new(Some(value), Some(low), Some(high));
-        let found = Change::of(of(1.0, 0.7, 1.4), of(2.0, 1.6, 2.3));
+        let found = Change::between(of(1.0, 0.7, 1.4), of(2.0, 1.6, 2.3));
         let near = |found: Option<f64>, expected: f64| (found.unwrap() - expected).abs() < 1e-9;
         assert!(near(found.low, 1.0 - 0.4_f64.hypot(0.4)), "{found:?}");
         assert!(near(found.high, 1.0 + 0.3_f64.hypot(0.3)), "{found:?}");

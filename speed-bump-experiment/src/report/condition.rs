@@ -1,9 +1,7 @@
-//! Conditions on a report, for continuous integration: `worth(render_section) > 5%`.
-//!
-//! A condition is a number of the JSON by its name there, of a function where it is one of a function, and a
-//! bound: `worth_low(render*) > 5%` holds when the worth of any of them is *shown* to be above, and
-//! `worth(…)` when the estimate is. Of two experiments it is of the second one; `worth_change(…)` is the
-//! change.
+//! Conditions on a report, for continuous integration: `worth(render_section) > 5%`. A condition compares a
+//! number of the JSON with a bound. Most numbers belong to a function: `worth_low(render*) > 5%` holds if the
+//! worth of any function with such a name is *shown* to be above 5 %, and `worth(…)` if the estimate is. With
+//! two experiments, a condition is about the second one, and `worth_change(…)` about the change.
 
 mod parse;
 
@@ -25,13 +23,13 @@ pub use parse::ConditionError;
 pub struct Condition {
     text: String,
     field: Field,
-    /// Of functions with such names; `None` where it is of the experiment.
-    of: Option<String>,
+    /// Pattern of function names; `None` for a number of the whole experiment.
+    function: Option<String>,
     comparison: Operator,
     bound: f64,
 }
 
-/// What is compared.
+/// The number that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
     Worth(End),
@@ -63,7 +61,7 @@ enum Operator {
     AtMost,
 }
 
-/// What a bound is in.
+/// The kind of a bound's unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Quantity {
     Share,
@@ -82,11 +80,11 @@ impl Field {
         }
     }
 
-    fn is_of_a_function(self) -> bool {
+    fn needs_function(self) -> bool {
         !matches!(self, Self::TimePerUnit | Self::TimePerUnitChange(_))
     }
 
-    fn is_of_two(self) -> bool {
+    fn is_change(self) -> bool {
         matches!(
             self,
             Self::WorthChange(_)
@@ -97,7 +95,7 @@ impl Field {
     }
 }
 
-/// Why it cannot be said whether a condition holds.
+/// Why it is unknown whether a condition holds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
     /// There is no such function.
@@ -105,29 +103,29 @@ pub enum Unknown {
     NoFunction {
         /// The condition.
         condition: String,
-        /// What was looked for.
+        /// The name that was searched.
         name: String,
     },
-    /// It is not known of any of them.
-    #[error("{0}: the experiment does not know it: it is undecided, or was not looked at")]
+    /// The value is unknown for all of these functions.
+    #[error("{0}: the value is unknown: the function is undecided, or was not tested")]
     NoValue(String),
-    /// No number stands.
-    #[error("{0}: the experiment's own checks failed, so that no number stands")]
+    /// The experiment's own checks failed.
+    #[error("{0}: the experiment's own checks failed, so its numbers are not valid")]
     NotValid(String),
     /// The two are not comparable.
     #[error("{0}: the two reports are not comparable")]
     NotComparable(String),
-    /// It is a change, and there is one report.
-    #[error("{0}: a change is of two reports: name the one before, too")]
+    /// A change needs two reports, and there is only one.
+    #[error("{0}: a change needs two reports: name the earlier one too")]
     OneReport(String),
 }
 
-/// Of which functions a condition holds.
+/// The functions for which a condition holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holds {
-    /// Of these.
-    pub of: Vec<String>,
-    /// Of these it is not known.
+    /// Names of the functions for which it holds.
+    pub functions: Vec<String>,
+    /// Names of the functions for which it is unknown.
     pub unknown: Vec<String>,
 }
 
@@ -138,46 +136,46 @@ impl fmt::Display for Condition {
 }
 
 impl Condition {
-    /// Whether it holds: of functions, for which it does, and of which that is not known.
+    /// Evaluates the condition: for which functions it holds, and for which that is unknown.
     ///
     /// # Errors
-    /// It is not known of any: there is no such function, or no such number.
+    /// It is unknown for all: there is no such function, or no such number.
     pub fn holds(&self, findings: &Findings, comparison: Option<&Comparison>) -> Result<Holds, Unknown> {
         if !findings.validity.holds {
             return Err(Unknown::NotValid(self.text.clone()));
         }
-        if self.field.is_of_two() && comparison.is_some_and(|of| of.differences.iter().any(|of| of.fatal)) {
+        if self.field.is_change() && comparison.is_some_and(Comparison::is_fatal) {
             return Err(Unknown::NotComparable(self.text.clone()));
         }
-        if self.field.is_of_two() && comparison.is_none() {
+        if self.field.is_change() && comparison.is_none() {
             return Err(Unknown::OneReport(self.text.clone()));
         }
         let mut values: Vec<(String, Option<f64>)> = Vec::new();
-        match &self.of {
+        match &self.function {
             None => {
                 let change = comparison.map(|of| of.time_per_unit_ns);
                 let value = match self.field {
-                    Field::TimePerUnitChange(end) => change.and_then(|of| of_change(of, end)),
+                    Field::TimePerUnitChange(end) => change.and_then(|change| part(change, end)),
                     _ => findings.time_per_unit_ns,
                 };
                 values.push(("a unit".to_owned(), value));
             }
             Some(pattern) => {
-                // As reports write it, or as the file does.
+                // The name as reports write it, or as the file does.
                 let named = |name: &str| names_of(name).any(|name| matches(pattern, &name));
-                if self.field.is_of_two() {
+                if self.field.is_change() {
                     let functions = comparison.iter().flat_map(|of| &of.functions);
                     values.extend(functions.filter(|of| named(&of.name)).map(|of| {
                         let value = match self.field {
-                            Field::WorthChange(end) => of_change(of.worth, end),
-                            Field::SensitivityChange(end) => of_change(of.sensitivity, end),
-                            Field::OwnChange(end) => of_change(of.own_ns_per_unit, end),
+                            Field::WorthChange(end) => part(of.worth, end),
+                            Field::SensitivityChange(end) => part(of.sensitivity, end),
+                            Field::OwnChange(end) => part(of.own_ns_per_unit, end),
                             _ => None,
                         };
                         (of.name.clone(), value)
                     }));
                 } else {
-                    // As it is, or as people write it.
+                    // The symbol, or the demangled name.
                     let is_meant = |of: &&Factor| named(&of.name) || named(&whole_name(of));
                     let factors = findings.factors.iter().filter(is_meant);
                     values.extend(factors.map(|of| (whole_name(of), self.value(of, findings))));
@@ -194,7 +192,7 @@ impl Condition {
         for (name, value) in values {
             match value {
                 None => holds.unknown.push(name),
-                Some(value) if self.compares(value) => holds.of.push(name),
+                Some(value) if self.compares(value) => holds.functions.push(name),
                 Some(_) => {}
             }
         }
@@ -202,7 +200,7 @@ impl Condition {
     }
 
     fn value(&self, of: &Factor, findings: &Findings) -> Option<f64> {
-        // What was dismissed is worth its own time at most, if all of that shows.
+        // A dismissed function is worth its own time at most.
         let share = || of.share(findings.time_per_unit_ns);
         let is_dismissed = of.verdict == Verdict::Dismissed;
         match self.field {
@@ -231,7 +229,8 @@ impl Condition {
     }
 }
 
-fn of_change(change: Change, end: End) -> Option<f64> {
+/// The change, or an end of its interval.
+fn part(change: Change, end: End) -> Option<f64> {
     match end {
         End::Value => change.change,
         End::Low => change.low,
@@ -239,7 +238,7 @@ fn of_change(change: Change, end: End) -> Option<f64> {
     }
 }
 
-/// Whether a name is meant: `*` stands for anything, and all else for itself.
+/// Whether a pattern matches a name: `*` matches any text, every other character itself.
 fn matches(pattern: &str, name: &str) -> bool {
     let parts: Vec<&str> = pattern.split('*').collect();
     let [first, middle @ .., last] = parts.as_slice() else { return pattern == name };
@@ -273,7 +272,7 @@ mod tests {
     }
 
     fn holds(text: &str) -> Result<Vec<String>, Unknown> {
-        text.parse::<Condition>().unwrap().holds(&found(), None).map(|holds| holds.of)
+        text.parse::<Condition>().unwrap().holds(&found(), None).map(|holds| holds.functions)
     }
 
     #[test]
@@ -287,37 +286,37 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_no_answer() {
+    fn unknown_values_are_errors() {
         assert!(matches!(holds("worth(nobody) > 5%"), Err(Unknown::NoFunction { .. })));
         assert_eq!(holds("slack(render) > 5us"), Err(Unknown::NoValue("slack(render) > 5us".to_owned())));
         assert!(matches!(holds("worth_change(render) > 5%"), Err(Unknown::OneReport(_))));
     }
 
-    /// It is worth less than what is looked at.
     #[test]
-    fn what_was_dismissed_is_worth_no_more_than_it_takes() {
+    fn a_dismissed_function_is_worth_at_most_its_own_time() {
         let mut found = found();
         let other = found.factors.iter_mut().find(|of| of.name == "a::<b>::c").unwrap();
         other.verdict = Verdict::Dismissed;
-        let holds = |text: &str| text.parse::<Condition>().unwrap().holds(&found, None).unwrap().of.len();
+        let holds =
+            |text: &str| text.parse::<Condition>().unwrap().holds(&found, None).unwrap().functions.len();
         assert_eq!(holds("worth(a*) > 5%"), 0);
         assert_eq!(holds("worth_high(a*) > 0.4%"), 1);
     }
 
     #[test]
-    fn functions_are_named_as_reports_print_them_or_as_files_do() {
+    fn names_may_be_demangled_or_symbols() {
         let mut found = found();
         let render = found.factors.iter_mut().find(|of| of.name == "render").unwrap();
         render.name = "_ZN2ns6renderB5cxx11Ei".to_owned();
         for name in ["ns::render[abi:cxx11](int)", "ns::render[abi:cxx11]", "_ZN2ns6renderB5cxx11Ei", "ns::*"]
         {
             let condition = format!("worth({name}) > 0%").parse::<Condition>().unwrap();
-            assert_eq!(condition.holds(&found, None).unwrap().of.len(), 1, "{name}");
+            assert_eq!(condition.holds(&found, None).unwrap().functions.len(), 1, "{name}");
         }
     }
 
     #[test]
-    fn what_does_not_stand_is_no_answer() {
+    fn values_are_withheld_when_checks_failed() {
         let mut found = found();
         found.validity.holds = false;
         let condition: Condition = "worth(render) > 5%".parse().unwrap();
@@ -329,11 +328,14 @@ mod tests {
         let of = found.factors.iter_mut().find(|of| of.name == "render").unwrap();
         of.high = Some(2.0);
         let holds = holds.holds(&found, None).unwrap();
-        assert_eq!((holds.of, holds.unknown), (vec!["render".to_owned()], vec!["a::<b>::c".to_owned()]));
+        assert_eq!(
+            (holds.functions, holds.unknown),
+            (vec!["render".to_owned()], vec!["a::<b>::c".to_owned()])
+        );
     }
 
     #[test]
-    fn changes_are_of_two() {
+    fn changes_compare_two_reports() {
         let measured =
             testing::measured(&[("render", Function { calls: 1.0, sensitivity: 1.0, slack: 0.0 }, 300)]);
         let of = |worth: f64| {
@@ -344,7 +346,12 @@ mod tests {
         let (before, after) = (of(0.02), of(0.05));
         let comparison = super::super::compare::compare(&before, &after);
         let holds = |text: &str| {
-            text.parse::<Condition>().unwrap().holds(&after.findings, Some(&comparison)).unwrap().of.len()
+            text.parse::<Condition>()
+                .unwrap()
+                .holds(&after.findings, Some(&comparison))
+                .unwrap()
+                .functions
+                .len()
         };
         assert_eq!(holds("worth_change(render) > 2%"), 1);
         assert_eq!(holds("worth_change(render) > 4%"), 0);
@@ -353,7 +360,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_star_stands_for_anything(
+        fn a_star_matches_any_text(
             before in "[a-z:<>]{0,8}",
             middle in "[a-z()]{0,8}",
             after in "[a-z]{0,8}",

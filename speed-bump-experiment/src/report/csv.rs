@@ -1,7 +1,6 @@
-//! The functions of an experiment as comma-separated values (RFC 4180), with all digits.
-//!
-//! A cell that begins as a formula does gets an apostrophe before it: spreadsheets would run it, and names
-//! come from outside.
+//! The functions of an experiment as comma-separated values (RFC 4180), with all digits. A cell that begins
+//! like a formula gets an apostrophe before it, because spreadsheets would run it, and names come from
+//! outside.
 
 use super::words::{short_verdict, whole_name};
 use crate::{
@@ -28,7 +27,7 @@ const HEADING: [&str; 15] = [
     "reason",
 ];
 
-/// A line for each function, with those that were dismissed, below a heading. Lines end with a line feed.
+/// A heading, and a line for each function, including dismissed ones. Lines end with a line feed.
 pub fn render(Experiment { findings, .. }: &Experiment) -> String {
     let mut text = HEADING.join(",") + "\n";
     for factor in &findings.factors {
@@ -68,11 +67,11 @@ fn kind(kind: FactorKind) -> &'static str {
     }
 }
 
-/// A cell of text, which no spreadsheet takes for a formula.
+/// A cell of text that no spreadsheet takes for a formula.
 fn safe(text: String) -> String {
     let text = printable(text);
     let is_formula = text.starts_with(['=', '+', '-', '@', '＝', '＋', '－', '＠']);
-    // Always quoted: elsewhere other marks than commas separate cells.
+    // Always quoted, because some programs use separators other than commas.
     let quote = if is_formula { "\"'" } else { "\"" };
     format!("{quote}{}\"", text.replace('"', "\"\""))
 }

@@ -1,13 +1,13 @@
-//! The table of what was measured besides the time of a unit.
+//! The table of further metrics.
 
 use crate::{analysis::further::Further, record::Quantity, report::words::name_and_place_of, units::Nanos};
 
-/// Functions that are shown for each number.
+/// Functions for each number.
 const SHOWN: usize = 3;
 
-/// Its rows, with the heading.
+/// The rows of the table, with the heading.
 pub(super) fn rows(further: &[Further]) -> Vec<Vec<String>> {
-    let heading = ["measured besides", "without delays", "with 1 % of a unit's time more in", "moves by"];
+    let heading = ["further metric", "without delays", "with added time of 1 % in", "changes by"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     for of in further {
         let name = format!("{} ({})", of.metric, of.quantity.name());
@@ -37,7 +37,7 @@ pub(super) fn rows(further: &[Further]) -> Vec<Vec<String>> {
     rows
 }
 
-/// `+0.98 % [0.90, 1.06]`; of what is zero without delays, in what it is in.
+/// `+0.98 % [0.90, 1.06]`; in the number's own unit if it is zero without delays.
 fn change(of: &Further, by: f64, low: f64, high: f64) -> String {
     if of.without != 0.0 {
         let [by, low, high] = [by, low, high].map(|of_it| of_it / of.without.abs() * 100.0);
@@ -58,7 +58,7 @@ fn shown(quantity: Quantity, value: f64) -> String {
     }
 }
 
-/// Enough digits of a number to see it move.
+/// A number with enough digits to see a change.
 fn digits(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

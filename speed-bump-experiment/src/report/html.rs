@@ -1,9 +1,7 @@
-//! A report as one HTML file: everything is in it, and nothing is fetched.
-//!
-//! It reads the same without colours, without drawings and without scripts: each figure has its numbers in a
-//! table, as text and as the JSON has them (`<data value>`). Scripts sort, filter, and tell what lies under a
-//! pointer. Names that a process chose are escaped, and cut where they are long; a policy in the page keeps
-//! whatever may stand in it from running or fetching anything (Content Security Policy Level 3).
+//! A report as one HTML file that fetches nothing. It is readable without colours, drawings and scripts: each
+//! figure has a table of its numbers, as text and with all digits (`<data value>`). Scripts sort, filter, and
+//! show the slice under the pointer. Names from a process are escaped and cut. A policy in the page (Content
+//! Security Policy Level 3) prevents its content from running or fetching anything.
 
 mod cells;
 mod command;
@@ -19,10 +17,10 @@ use super::{further, notes, sharing};
 use crate::record::Experiment;
 use lists::Budget;
 
-/// How large a page may get, in bytes: what does not fit is counted in it, and is in the JSON.
+/// The largest page, in bytes. The page only counts functions that do not fit; they are in the JSON.
 const MAX: usize = 290 << 10;
 
-/// Rows of what was measured besides.
+/// Rows of further metrics.
 const FURTHER: usize = 30;
 
 const STYLE: &str = include_str!("html/page.css");
@@ -30,16 +28,16 @@ const SCRIPT: &str = include_str!("html/page.js");
 /// The SHA-256 of [`SCRIPT`], in base64.
 const SCRIPT_HASH: &str = "sha256-da7owHmmkd+aB1YuzN8i3Sxr0EjslCiJEXcn3MiRh1E=";
 
-/// How much of an experiment is in a page.
+/// How much of an experiment a page shows.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Functions that are drawn; the others are in plain lists.
+    /// Functions that are drawn; lists have the others.
     functions: usize,
     /// Bytes of the list of slices.
     slices: usize,
 }
 
-/// Less and less: names may be long, and there may be many of them.
+/// Decreasing limits, because there may be many long names.
 const LIMITS: [Limits; 3] = [
     Limits { functions: 40, slices: 90 << 10 },
     Limits { functions: 15, slices: 0 },
@@ -75,13 +73,13 @@ fn page(experiment: &Experiment, limits: Limits) -> String {
                 h2 id="functions" { "Which functions matter" }
                 (forest::forest(measured, findings, limits.functions))
                 @for shared in shared.iter().take(limits.functions) {
-                    p { "In common with units of work: " (cells::sentence(shared)) }
+                    p { "Shared with units of work: " (cells::sentence(shared)) }
                 }
             }
             (lists::undecided(findings, limits.functions))
             (curves::curves(findings, limits.functions))
             (timeline::timeline(measured, limits.slices))
-            (besides(experiment))
+            (further_metrics(experiment))
             (validity::validity(measured, findings))
         }
     };
@@ -112,7 +110,7 @@ fn page(experiment: &Experiment, limits: Limits) -> String {
     page.into_string()
 }
 
-/// Nothing is fetched, and no script runs but ours.
+/// The policy: fetch nothing, and run no script but the page's own.
 fn policy() -> String {
     format!(
         "default-src 'none'; style-src 'unsafe-inline'; script-src '{SCRIPT_HASH}'; base-uri 'none'; \
@@ -120,8 +118,8 @@ fn policy() -> String {
     )
 }
 
-/// What was measured besides the time of a unit.
-fn besides(Experiment { findings, .. }: &Experiment) -> Markup {
+/// The table of further metrics.
+fn further_metrics(Experiment { findings, .. }: &Experiment) -> Markup {
     if findings.further.is_empty() {
         return html! {};
     }
@@ -129,7 +127,7 @@ fn besides(Experiment { findings, .. }: &Experiment) -> Markup {
     let heading = rows.next().unwrap_or_default();
     html! {
         section aria-labelledby="besides" {
-            h2 id="besides" { "What else moved" }
+            h2 id="besides" { "What else changed" }
             div.wide {
                 table {
                     thead { tr { @for cell in heading { th scope="col" { (cell) } } } }

@@ -3,17 +3,17 @@
 use super::{
     compare::{self, Comparison},
     further,
-    notes::{dismissed, looked_at, notes},
+    notes::{dismissed, notes, tested},
     text::{HEADING, SHOWN, cells},
 };
 use crate::{printable::printable, record::Experiment};
 
-/// The report: the answer, the table, and what readers should know, folded up.
+/// The report: the answer, the table, and collapsed notes.
 pub fn render(Experiment { measured, findings }: &Experiment) -> String {
     let mut text = format!("{}\n\n", code(&findings.verdict, false));
-    let rows = looked_at(findings).take(SHOWN).map(|factor| cells(factor).to_vec());
+    let rows = tested(findings).take(SHOWN).map(|factor| cells(factor).to_vec());
     text += &table(&HEADING.map(str::to_owned), rows);
-    let more = looked_at(findings).count().saturating_sub(SHOWN);
+    let more = tested(findings).count().saturating_sub(SHOWN);
     if more > 0 {
         text += &format!("\n… {more} more functions\n");
     }
@@ -27,7 +27,7 @@ pub fn render(Experiment { measured, findings }: &Experiment) -> String {
     text + &format!("\n<details><summary>How it was measured</summary>\n\n{}\n</details>\n", block(&lines))
 }
 
-/// What changed from one experiment to another.
+/// A comparison of two experiments.
 pub fn render_comparison(comparison: &Comparison) -> String {
     let mut text = format!("{}\n\n", code(&compare::text::answer(comparison), false));
     for difference in &comparison.differences {
@@ -42,7 +42,8 @@ pub fn render_comparison(comparison: &Comparison) -> String {
     text + &compare::text::more(comparison).map(|line| format!("\n{line}\n")).unwrap_or_default()
 }
 
-/// The first column to the left, the others to the right. What cells hold from outside is code.
+/// A table: the first column to the left, the others to the right. Cells are code, because they may hold
+/// names from outside.
 fn table(heading: &[String], rows: impl Iterator<Item = Vec<String>>) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let marks: Vec<String> =
@@ -55,9 +56,9 @@ fn table(heading: &[String], rows: impl Iterator<Item = Vec<String>>) -> String 
     text
 }
 
-/// Text that means nothing else than what it says: names come from outside, and GitHub takes much for links
-/// and mentions, also where Markdown does not. A code span is as it is (CommonMark 0.31, 6.1), but for what
-/// separates cells of a table (GitHub Flavored Markdown, 4.10).
+/// A code span, in which text has no special meaning. Names come from outside, and GitHub turns more text
+/// into links and mentions than Markdown does. In a code span (CommonMark 0.31, 6.1) only `|` is special,
+/// within a table (GitHub Flavored Markdown, 4.10).
 fn code(text: &str, in_table: bool) -> String {
     let text = printable(text);
     if text.is_empty() {
@@ -69,14 +70,14 @@ fn code(text: &str, in_table: bool) -> String {
     format!("{fence}{pad}{text}{pad}{fence}")
 }
 
-/// Lines as they are.
+/// A code block.
 fn block(lines: &[String]) -> String {
     let text: String = lines.iter().map(|line| printable(line) + "\n").collect();
     let fence = "`".repeat(longest_run(&text).max(2) + 1);
     format!("{fence}text\n{text}{fence}")
 }
 
-/// The most backticks in a row.
+/// The longest run of backticks.
 fn longest_run(text: &str) -> usize {
     text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
 }
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_code_and_nothing_else() {
+    fn names_are_code_spans() {
         assert_eq!(code("a|b\n<img> [x](y) @me", true), r"`a\|b\n<img> [x](y) @me`");
         assert_eq!(code("a``b`", false), "``` a``b` ```");
         assert_eq!(code("", true), "");

@@ -1,4 +1,4 @@
-//! What readers should know besides the table: the same lines in every form of a report.
+//! Notes below the table, shared by all formats of a report.
 
 use super::{
     sharing,
@@ -10,7 +10,7 @@ use crate::{
     units::Nanos,
 };
 
-/// All of them, a line each.
+/// All notes, a line each.
 pub(super) fn notes(measured: &Measured, findings: &Findings) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(unit(measured, findings).map(|unit| format!("unit: {unit}")));
@@ -33,16 +33,16 @@ pub(super) fn notes(measured: &Measured, findings: &Findings) -> Vec<String> {
     lines
 }
 
-/// What a unit is, and takes.
+/// The unit and its time.
 pub(super) fn unit(measured: &Measured, findings: &Findings) -> Option<String> {
     let takes = findings.time_per_unit_ns?;
     Some(format!("{}; one takes {}", measured.unit.name, Nanos(takes as u64)))
 }
 
-/// Reasons of verdicts, in the order of the table, with the functions that have them.
+/// Reasons of verdicts, in the order of the table, with their functions.
 fn reasons(findings: &Findings) -> Vec<(&str, Vec<String>)> {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
-    for factor in looked_at(findings) {
+    for factor in tested(findings) {
         let Some(reason) = factor.reason.as_deref() else { continue };
         match reasons.iter_mut().find(|(other, _)| *other == reason) {
             Some((_, names)) => names.push(name_and_place(factor)),
@@ -52,14 +52,14 @@ fn reasons(findings: &Findings) -> Vec<(&str, Vec<String>)> {
     reasons
 }
 
-/// Those that were worth an experiment.
-pub(super) fn looked_at(findings: &Findings) -> impl Iterator<Item = &Factor> {
+/// The functions that the experiment tested.
+pub(super) fn tested(findings: &Findings) -> impl Iterator<Item = &Factor> {
     findings.factors.iter().filter(|factor| factor.verdict != Verdict::Dismissed)
 }
 
-/// How many were not, in words; `None` where there are none.
+/// A line with the number of dismissed functions; `None` if there are none.
 pub(super) fn dismissed(findings: &Findings) -> Option<String> {
-    let count = findings.factors.len() - looked_at(findings).count();
+    let count = findings.factors.len() - tested(findings).count();
     let functions = match count {
         0 => return None,
         1 => "1 function was".to_owned(),

@@ -1,8 +1,6 @@
-//! The times of a session as a profile: what Python's `pstats` reads, and what it prints.
-//!
-//! A function is its file, line and name there. Calls are as `cProfile` counts them: a generator or coroutine
-//! that goes on is called again. Functions that `cProfile` would not see, native ones, are among them, with
-//! line 0.
+//! The times of a session as a profile, in the format and with the tables of Python's `pstats`. A function is
+//! identified by file, line and name. Calls count as in `cProfile`: resuming a generator or coroutine is a
+//! call. Native functions, which `cProfile` does not see, have line 0.
 
 mod edges;
 mod limit;
@@ -23,37 +21,37 @@ pub use marshal::pstats;
 pub use print::{Printing, print};
 pub use sort::{SortError, SortKey};
 
-/// File, line and name, in the order in which `pstats` has them.
+/// File, line and name, in the order of `pstats`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionKey {
     /// The path, or its last part.
     pub file: String,
-    /// The line of its definition; 0 where there is none.
+    /// The line of its definition; 0 if unknown.
     pub line: u32,
     /// Its name.
     pub name: String,
 }
 
-/// What was counted of a function.
+/// Counts and times of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// Calls while no other one of the function was in progress on the thread.
+    /// Calls that began while no other call of the function was in progress on the thread.
     pub primitive_calls: u64,
     /// All calls.
     pub calls: u64,
-    /// Time in it without that in other functions of the profile.
+    /// Time in the function without other functions of the profile.
     pub own_ns: u64,
-    /// Time in it with all that it called.
+    /// Time in the function with everything that it called.
     pub cumulative_ns: u64,
 }
 
-/// A profile. Functions are in the order in which they came, as in `pstats`, whose tables show those that are
-/// alike in this order.
+/// A profile. Functions keep the order in which they were added, as in `pstats`, which shows equal ones in
+/// this order.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     functions: Vec<(FunctionKey, Entry)>,
     places: HashMap<FunctionKey, usize>,
-    /// Who called each, where that was recorded.
+    /// The callers of each function, if they were recorded.
     callers: HashMap<FunctionKey, BTreeMap<FunctionKey, Entry>>,
 }
 
@@ -63,16 +61,16 @@ pub enum NoProfile {
     /// No call was timed.
     #[error("no call was timed in this session: record one with --times")]
     NotTimed,
-    /// Functions were to be timed, and none was called.
-    #[error("no function that is timed was called in this session: is the service under load?")]
+    /// No timed function was called.
+    #[error("no timed function was called in this session: is the service under load?")]
     NothingCalled,
-    /// It was not recorded who called them.
-    #[error("it was not recorded in this session who calls whom: record one with --times --callers")]
+    /// Callers were not recorded.
+    #[error("callers were not recorded in this session: record one with --times --callers")]
     NoCallers,
 }
 
 impl FunctionKey {
-    fn of(file: &Path, line: Option<u32>, name: String) -> Self {
+    fn new(file: &Path, line: Option<u32>, name: String) -> Self {
         Self { file: file.to_string_lossy().into_owned(), line: line.unwrap_or(0), name }
     }
 
@@ -83,7 +81,7 @@ impl FunctionKey {
 }
 
 impl Entry {
-    /// `7`, or `7/5` where 5 of them are primitive.
+    /// `7`, or `7/5` if 5 of them are primitive.
     fn calls_in_words(&self) -> String {
         match self {
             Self { calls, primitive_calls, .. } if calls == primitive_calls => calls.to_string(),
@@ -100,11 +98,11 @@ impl Entry {
 }
 
 impl Profile {
-    /// The functions of a session that were called, and timed.
+    /// The called and timed functions of a session.
     ///
     /// # Errors
     /// There are none.
-    pub fn of(session: &RecordedSession) -> Result<Self, NoProfile> {
+    pub fn from_session(session: &RecordedSession) -> Result<Self, NoProfile> {
         let mut profile = Self::default();
         let mut is_timed = false;
         for target in &session.targets {
@@ -120,7 +118,7 @@ impl Profile {
                     TargetKind::Python | TargetKind::Usdt => None,
                 };
                 let name = name.unwrap_or_else(|| function.name.clone());
-                let key = FunctionKey::of(&function.file, function.line, name);
+                let key = FunctionKey::new(&function.file, function.line, name);
                 let entry = Entry {
                     primitive_calls: times.primitive_calls.saturating_add(times.primitive_resumed),
                     calls,
@@ -128,7 +126,7 @@ impl Profile {
                     cumulative_ns: times.cumulative_ns.0,
                 };
                 for caller in function.callers.iter().flatten() {
-                    let by = FunctionKey::of(&caller.file, caller.line, caller.name.clone());
+                    let by = FunctionKey::new(&caller.file, caller.line, caller.name.clone());
                     let entry = Entry {
                         primitive_calls: caller.primitive_calls,
                         calls: caller.calls,
@@ -146,9 +144,9 @@ impl Profile {
         }
     }
 
-    /// The same with all that calls a function of it, also where nothing was counted of it itself: with no
-    /// calls, and the time of those that it made. Programs that read profiles look callers up among the
-    /// functions, and begin where nobody calls.
+    /// Adds all callers as functions, even if they were not counted themselves: with no calls, and the time
+    /// of the calls that they made. Programs that read profiles look up callers among the functions, and
+    /// start at functions without callers.
     #[must_use]
     pub fn with_callers(mut self) -> Self {
         let mut missing: BTreeMap<FunctionKey, Entry> = BTreeMap::new();
@@ -162,15 +160,15 @@ impl Profile {
         self
     }
 
-    /// Looks whether it is known who calls whom.
+    /// Checks that callers were recorded.
     ///
     /// # Errors
-    /// It is not.
+    /// They were not.
     pub fn check_callers(&self) -> Result<(), NoProfile> {
         if self.callers.is_empty() { Err(NoProfile::NoCallers) } else { Ok(()) }
     }
 
-    /// Adds what another profile counted.
+    /// Adds the counts of another profile.
     pub fn add(&mut self, other: &Self) {
         for (key, entry) in &other.functions {
             self.count(key.clone(), *entry);
@@ -182,7 +180,7 @@ impl Profile {
         }
     }
 
-    /// The same with files by their names alone. Functions that are the same then are added up.
+    /// The profile with file names without folders. Functions that become equal are added up.
     #[must_use]
     pub fn without_folders(&self) -> Self {
         let mut profile = Self::default();
@@ -215,8 +213,8 @@ impl Profile {
         }
     }
 
-    fn sum(&self, of: impl Fn(&Entry) -> u64) -> u64 {
-        self.functions.iter().fold(0, |sum, (_, entry)| sum.saturating_add(of(entry)))
+    fn sum(&self, value: impl Fn(&Entry) -> u64) -> u64 {
+        self.functions.iter().fold(0, |sum, (_, entry)| sum.saturating_add(value(entry)))
     }
 }
 
@@ -242,8 +240,8 @@ mod tests {
              "cumulative_ns": 1, "primitive_calls": 1, "resumed": 0, "primitive_resumed": 0}]}]}"#;
 
     #[test]
-    fn calls_are_as_cprofile_counts_them() {
-        let profile = Profile::of(&session(SESSION)).unwrap();
+    fn calls_count_as_in_cprofile() {
+        let profile = Profile::from_session(&session(SESSION)).unwrap();
         let names: Vec<String> = profile.functions.iter().map(|(key, _)| key.standard_name()).collect();
         assert_eq!(names, ["/a/x.py:3(f)", "/b/x.py:3(f)", "/lib/x.so:0(a::b())"]);
         let (_, first) = &profile.functions[0];
@@ -251,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_of_which_nothing_was_counted_are_functions_without_calls() {
+    fn callers_that_were_not_counted_become_functions_without_calls() {
         let by = r#""callers": [
             {"name": "f", "file": "/a/x.py", "line": 3, "calls": 1, "primitive_calls": 1, "own_ns": 1,
              "cumulative_ns": 4},
@@ -260,7 +258,7 @@ mod tests {
         let json = SESSION
             .replacen(r#""calls": 1, "own_ns""#, &format!(r#"{by} "calls": 1, "own_ns""#), 1)
             .replacen(r#""calls": 5, "own_ns""#, &format!(r#"{by} "calls": 5, "own_ns""#), 1);
-        let profile = Profile::of(&session(&json)).unwrap();
+        let profile = Profile::from_session(&session(&json)).unwrap();
         assert_eq!(profile.functions.len(), 3);
         let profile = profile.with_callers();
         let (key, entry) = profile.functions.last().unwrap();
@@ -270,7 +268,7 @@ mod tests {
 
     #[test]
     fn profiles_are_added_and_folders_left_out() {
-        let mut profile = Profile::of(&session(SESSION)).unwrap();
+        let mut profile = Profile::from_session(&session(SESSION)).unwrap();
         profile.add(&profile.clone());
         let short = profile.without_folders();
         let (key, both) = &short.functions[0];
@@ -282,6 +280,6 @@ mod tests {
     fn a_session_without_times_has_no_profile() {
         let none = r#"{"duration_ns": 5, "targets": [{"kind": "py", "functions": [
             {"name": "f", "file": "/a/x.py", "line": 3, "calls": 5}]}]}"#;
-        assert_eq!(Profile::of(&session(none)).err(), Some(NoProfile::NotTimed));
+        assert_eq!(Profile::from_session(&session(none)).err(), Some(NoProfile::NotTimed));
     }
 }

@@ -1,11 +1,11 @@
-//! Axes: where a value lies, as a share of the width or height, and which values are written beside it.
+//! Axes: the place of a value, as a share of the width or height, and the values of ticks.
 
 use crate::units::Nanos;
 
-/// Worths are drawn within these: a unit has no more than all of its time to gain.
+/// Limits of the axis of worths: a gain cannot exceed the time per unit.
 pub(in crate::report) const WORTHS: (f64, f64) = (-0.5, 1.5);
 
-/// From the lowest value to the highest.
+/// An axis from the lowest to the highest value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::report) struct Scale {
     low: f64,
@@ -23,14 +23,14 @@ impl std::fmt::Display for Percent {
 }
 
 impl Percent {
-    /// What lies between this and one before it.
+    /// The distance from `before` to this.
     pub(in crate::report) fn less(self, before: Self) -> Self {
         Self((self.0 - before.0).max(0.0))
     }
 }
 
 impl Scale {
-    /// One that holds all of these, and a little more. What is no number is left out.
+    /// A scale that contains these values and a margin. Values that are not finite are ignored.
     pub(in crate::report) fn over(values: impl IntoIterator<Item = f64>) -> Self {
         let within = |(low, high): (f64, f64), value: f64| (low.min(value), high.max(value));
         let finite = values.into_iter().filter(|value| value.is_finite());
@@ -42,22 +42,22 @@ impl Scale {
         Self { low: if low == 0.0 { low } else { low - more }, high: high + more }
     }
 
-    /// The same within bounds: one value far off would leave no room for the others.
+    /// Limits the scale: one outlier would leave no room for the other values.
     pub(in crate::report) fn within(self, low: f64, high: f64) -> Self {
         Self { low: self.low.max(low), high: self.high.min(high) }
     }
 
-    /// Where a value lies, from the lowest on; at an end where it lies outside.
+    /// The distance of a value from the lowest; a value outside is at an end.
     pub(in crate::report) fn along(&self, value: f64) -> Percent {
         Percent(((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0) * 100.0)
     }
 
-    /// The same from the highest on, as heights go down a page.
+    /// The distance of a value from the highest, since y grows downwards.
     pub(in crate::report) fn down(&self, value: f64) -> Percent {
         Percent(100.0 - self.along(value).0)
     }
 
-    /// A share of the whole, for what is drawn without per cents.
+    /// The same as [`Scale::along`], as a share.
     pub(in crate::report) fn share(&self, value: f64) -> f64 {
         self.along(value).0 / 100.0
     }
@@ -67,12 +67,12 @@ impl Scale {
         self.high
     }
 
-    /// Whether it holds a value.
+    /// Whether it contains a value.
     pub(in crate::report) fn holds(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
 
-    /// Round values on it, this many at most.
+    /// Round values for ticks, at most this many.
     pub(in crate::report) fn ticks(&self, most: usize) -> Vec<f64> {
         let rough = (self.high - self.low) / most.max(1) as f64;
         let power = 10_f64.powf(rough.log10().floor());
@@ -86,7 +86,7 @@ impl Scale {
     }
 }
 
-/// The unit in which times up to this many ns are written, and how many ns it has.
+/// The unit for times up to this many ns, and how many ns it has.
 pub(in crate::report) fn unit_of_time(most: f64) -> (&'static str, f64) {
     match most {
         most if most < 1e3 => ("ns", 1.0),
@@ -96,7 +96,7 @@ pub(in crate::report) fn unit_of_time(most: f64) -> (&'static str, f64) {
     }
 }
 
-/// A number with no more digits than tell it from its neighbours.
+/// A number with up to three decimals, without trailing zeros.
 pub(in crate::report) fn short(value: f64) -> String {
     let text = format!("{value:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
@@ -113,12 +113,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_lie_where_they_are() {
+    fn values_have_their_places() {
         let scale = Scale { low: -1.0, high: 3.0 };
         assert_eq!(scale.along(0.0).to_string(), "25.00%");
         assert_eq!(scale.down(0.0).to_string(), "75.00%");
         assert_eq!(scale.along(9.0).to_string(), "100.00%", "at the end");
-        assert_eq!(scale.along(f64::NAN).to_string(), "NaN%", "which no caller has");
+        assert_eq!(scale.along(f64::NAN).to_string(), "NaN%", "no caller passes it");
         assert!(scale.holds(3.0) && !scale.holds(3.1));
     }
 
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_holds_what_it_is_over() {
+    fn a_scale_contains_its_values() {
         let scale = Scale::over([0.0, 5.0, f64::NAN]);
         assert!(scale.low == 0.0 && scale.holds(5.0) && scale.high < 6.0, "{scale:?}");
         assert_eq!(Scale::over([]), Scale { low: 0.0, high: 1.0 });

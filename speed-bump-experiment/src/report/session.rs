@@ -1,4 +1,4 @@
-//! What `--json` of a session has, as far as reports are made of it.
+//! The parts of a session's `--json` that reports use.
 
 use std::path::PathBuf;
 
@@ -13,20 +13,20 @@ use crate::units::Nanos;
 pub struct RecordedSession {
     /// From attach to detach.
     pub duration_ns: Nanos,
-    /// For each line of the targets file.
+    /// One for each line of the targets file.
     pub targets: Vec<RecordedTarget>,
 }
 
-/// What was counted for one target.
+/// Counts of one target.
 #[derive(Clone, Debug, Deserialize)]
 pub struct RecordedTarget {
-    /// What kind of function it selects.
+    /// The kind of function that it selects.
     pub kind: TargetKind,
     /// Its functions.
     pub functions: Vec<RecordedFunction>,
 }
 
-/// What was counted for one function.
+/// Counts of one function.
 #[derive(Clone, Debug, Deserialize)]
 pub struct RecordedFunction {
     /// Symbol, qualified name, or `provider:name`.
@@ -35,37 +35,37 @@ pub struct RecordedFunction {
     pub file: PathBuf,
     /// The line of its definition, where known.
     pub line: Option<u32>,
-    /// Calls seen.
+    /// Number of calls.
     pub calls: u64,
-    /// Its times, where calls were timed.
+    /// Its times, if calls were timed.
     #[serde(flatten)]
     pub times: Option<TimesReport>,
-    /// Who called it, where that was recorded.
+    /// Its callers, if they were recorded.
     #[serde(default)]
     pub callers: Option<Vec<CallerReport>>,
 }
 
-/// The calls of one function by another one. Only calls that have ended, or were suspended, are in them.
+/// Calls of one function by another one: only calls that have ended or were suspended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallerReport {
-    /// The qualified name of the function that calls.
+    /// The qualified name of the caller.
     pub name: String,
     /// The file that it lies in, as the process sees it.
     pub file: PathBuf,
     /// The line of its definition, where known.
     pub line: Option<u32>,
-    /// Calls; a generator or coroutine that goes on is called again.
+    /// Number of calls; resuming a generator or coroutine counts as a call.
     pub calls: u64,
-    /// Calls while no other call of the one by the other was in progress on the thread.
+    /// Calls that began while no other call by the same caller was in progress on the thread.
     pub primitive_calls: u64,
-    /// Time in these calls without that in other timed functions.
+    /// Time in these calls without other timed functions.
     pub own_ns: Nanos,
-    /// Time in these calls with all that was called; of a recursion, that of the outermost call alone.
+    /// Time in these calls with everything that they called; in a recursion, only the outermost call counts.
     pub cumulative_ns: Nanos,
 }
 
 impl CallerReport {
-    /// By this function, which a target may select or not.
+    /// Calls by this function, which need not be selected.
     pub fn new(name: String, file: PathBuf, line: Option<u32>, times: PairTimes) -> Self {
         Self {
             name,
@@ -78,7 +78,7 @@ impl CallerReport {
         }
     }
 
-    /// Adds calls by what is the same function to who reads it. Whether they are.
+    /// Adds the calls of another entry if both have the same caller for the reader. Returns whether they do.
     pub fn take_in(&mut self, other: &Self) -> bool {
         let is_same = (&self.name, &self.file, self.line) == (&other.name, &other.file, other.line);
         if is_same {
@@ -92,24 +92,23 @@ impl CallerReport {
     }
 }
 
-/// The times of one function. Only calls that have ended, or were suspended, are in them.
+/// Times of one function, of calls that have ended or were suspended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimesReport {
-    /// Time in the function without that in other timed functions that it called, delays of its own included.
+    /// Time in the function without other timed functions that it called, including its own delays.
     pub own_ns: Nanos,
-    /// Time in the function with all that it called; of a recursion, that of the outermost call alone.
+    /// Time in the function with everything that it called; in a recursion, only the outermost call counts.
     pub cumulative_ns: Nanos,
-    /// Calls while no other one of the function was in progress on the thread.
+    /// Calls that began while no other call of the function was in progress on the thread.
     pub primitive_calls: u64,
-    /// How often a generator or coroutine went on after it had been suspended. `cProfile` counts that as a
-    /// call.
+    /// How often a suspended generator or coroutine was resumed. `cProfile` counts that as a call.
     pub resumed: u64,
-    /// How often that was while no other call of the function was in progress on the thread.
+    /// How often it was resumed while no other call of the function was in progress on the thread.
     pub primitive_resumed: u64,
 }
 
 impl TimesReport {
-    /// Of a function that was called so often.
+    /// Times of a function with this number of calls.
     pub fn new(calls: u64, times: FunctionTimes) -> Self {
         Self {
             own_ns: Nanos(times.own_ns),
@@ -128,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn primitive_calls_by_a_caller_are_those_that_are_not_recursive() {
+    fn primitive_calls_by_a_caller_exclude_recursion() {
         let caller = |times| CallerReport::new("A.f".into(), "/a.py".into(), Some(3), times);
         let times = PairTimes { calls: 5, recursive: 2, own_ns: 10, cumulative_ns: 20 };
         let report = caller(times);
@@ -143,11 +142,11 @@ mod tests {
     }
 
     #[test]
-    fn primitive_calls_are_those_that_are_not_recursive() {
+    fn primitive_calls_exclude_recursion() {
         let times =
             FunctionTimes { recursive: 3, resumed: 5, recursive_resumed: 1, own_ns: 7, cumulative_ns: 9 };
         let report = TimesReport::new(10, times);
         assert_eq!((report.primitive_calls, report.resumed, report.primitive_resumed), (7, 5, 4));
-        assert_eq!(TimesReport::new(2, times).primitive_calls, 0, "what a process writes may be nonsense");
+        assert_eq!(TimesReport::new(2, times).primitive_calls, 0, "a process may write any numbers");
     }
 }

@@ -1,4 +1,4 @@
-//! Through what a function that matters does so, where that is known.
+//! How a function that matters may slow units down, if that is known.
 
 use super::words::{name_and_place, some_of};
 use crate::{
@@ -10,12 +10,12 @@ use crate::{
     record::{InCommon, Sharing},
 };
 
-/// Threads that wait for processors for less than this share of the time are not slowed down by it much.
+/// If threads wait for processors for less than this share of the time, it does not slow them down much.
 const WAITS: f64 = 0.05;
-/// Functions that are named in one line.
+/// Functions that one line names.
 const NAMED: usize = 3;
 
-/// A line for each thing, with the functions that matter through it.
+/// A line for each shared thing, with the functions that share it with units.
 pub(super) fn shared(findings: &Findings) -> Vec<String> {
     let mut shared: Vec<(String, Vec<String>)> = Vec::new();
     for factor in findings.factors.iter().filter(|of| is_told(of)) {
@@ -54,7 +54,7 @@ fn text(sharing: &Sharing) -> Option<String> {
         ));
     }
     Some(if shared.is_empty() {
-        "nothing that could be seen: other threads, no GIL, no futex".to_owned()
+        "nothing that was observed: other threads, no GIL, no futex".to_owned()
     } else {
         shared.join(", ")
     })
@@ -68,7 +68,7 @@ mod tests {
     use crate::units::Pid;
 
     #[test]
-    fn it_is_told_what_is_shared() {
+    fn lines_name_what_is_shared() {
         let of = |threads: i32, with_units: InCommon| {
             let threads = (1..=threads).filter_map(Pid::new).collect();
             text(&Sharing { threads, with_units: Some(with_units) }).unwrap()
@@ -83,7 +83,7 @@ mod tests {
              queue), processors: threads that do units waited for one for 20 % of the time that they wanted \
              one"
         );
-        assert_eq!(of(1, none), "nothing that could be seen: other threads, no GIL, no futex");
+        assert_eq!(of(1, none), "nothing that was observed: other threads, no GIL, no futex");
         assert_eq!(text(&Sharing { threads: Vec::new(), with_units: None }), None);
     }
 }

@@ -1,13 +1,13 @@
-//! Tables for people: rows of cells in columns.
+//! Tables as text.
 
 use std::{fmt::Write as _, path::Path};
 
 use crate::printable::{at_most, columns, printable};
 
-/// The widest that a cell is drawn, in columns of a terminal: a name may have thousands.
+/// The largest width of a cell, in columns of a terminal: a name may have thousands.
 pub const CELL_COLUMNS: usize = 160;
 
-/// Shortens the first cells so that the rows fit, as far as that leaves something of them.
+/// Cuts the first cells so that the rows fit, down to a minimum.
 pub fn shortened(mut rows: Vec<Vec<String>>, most: usize) -> Vec<Vec<String>> {
     const MIN: usize = 12;
     let widest =
@@ -20,17 +20,17 @@ pub fn shortened(mut rows: Vec<Vec<String>>, most: usize) -> Vec<Vec<String>> {
     rows
 }
 
-/// Cells of the longest row.
+/// Number of cells of the longest row.
 fn width_of(rows: &[Vec<String>]) -> usize {
     rows.iter().map(Vec::len).max().unwrap_or(0)
 }
 
-/// Cuts lines at so many columns.
+/// Cuts lines at this many columns.
 pub fn within(text: String, most: usize) -> String {
     text.lines().map(|line| at_most(line.to_owned(), most) + "\n").collect()
 }
 
-/// Rows in columns, the first to the left, the others to the right; each cell made printable.
+/// Aligns rows: the first column to the left, the others to the right. Makes each cell printable.
 pub fn aligned(mut rows: Vec<Vec<String>>) -> String {
     let mut widths = vec![0; width_of(&rows)];
     for row in &mut rows {
@@ -55,7 +55,7 @@ pub fn aligned(mut rows: Vec<Vec<String>>) -> String {
     text
 }
 
-/// Where a function is: `app.py:12`.
+/// The place of a function: `app.py:12`.
 pub fn place(file: &Path, line: Option<u32>) -> String {
     let file = file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     match line {

@@ -1,10 +1,10 @@
-//! What an experiment found, as text for people.
+//! The report of an experiment as text.
 
 mod forest;
 
 use super::{
     further,
-    notes::{dismissed, looked_at, notes},
+    notes::{dismissed, notes, tested},
     words::{name_and_place, own, sensitivity, short_verdict, verdict, worth},
 };
 use crate::{
@@ -14,23 +14,23 @@ use crate::{
     report::table::{aligned, shortened},
 };
 
-/// Functions that are shown in the table.
+/// Functions in the table.
 pub const SHOWN: usize = 30;
 
-/// What text is for.
+/// The style of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// Columns of a line. Names give way to numbers.
+    /// Columns of a line. Names are cut to make room for numbers.
     pub columns: usize,
-    /// Whether colours are obeyed (ECMA-48, SGR).
+    /// Whether to use colours (ECMA-48, SGR).
     pub colour: bool,
 }
 
 impl Style {
-    /// Where nobody has a terminal: as wide as it comes, and plain.
+    /// Plain text of any width, for files and pipes.
     pub const PLAIN: Self = Self { columns: usize::MAX, colour: false };
 
-    /// Text in the colour of a verdict. It is printable already.
+    /// Printable text in the colour of a verdict.
     fn coloured(self, verdict: Verdict, text: &str) -> String {
         let code = match verdict {
             Verdict::Matters => "1;31",
@@ -46,8 +46,7 @@ impl Style {
     }
 }
 
-/// The report: the answer, the table, the forest plot, and what readers should know. Printable, but for
-/// colours.
+/// The report: the answer, the table, the forest plot and notes. Printable, except for colours.
 pub fn render(Experiment { measured, findings }: &Experiment, style: Style) -> String {
     let mut text = format!("{}\n\n", style.with("1", &printable(&findings.verdict)));
     text += &coloured_table(findings, style);
@@ -65,23 +64,23 @@ pub fn render(Experiment { measured, findings }: &Experiment, style: Style) -> S
     text
 }
 
-/// What stands above the columns.
+/// The headings of the columns.
 pub(super) const HEADING: [&str; 6] =
     ["function", "calls/unit", "own/unit", "sensitivity", "worth at most", "verdict"];
 
-/// The functions, the ones that are worth most first.
+/// The table of functions, those that are worth most first.
 pub fn table(findings: &Findings, shown: usize) -> String {
     aligned(rows(findings, shown, cells).into_iter().map(Vec::from).collect()) + &below(findings, shown)
 }
 
-/// The same within a terminal, with colours.
+/// The table for a terminal, with colours.
 fn coloured_table(findings: &Findings, style: Style) -> String {
     let of = |cells: fn(&Factor) -> [String; 6], columns: fn(&[String; 6]) -> Vec<String>| {
         rows(findings, SHOWN, cells).iter().map(columns).collect::<Vec<_>>()
     };
     let fits = |table: &String| table.lines().all(|line| columns(line) <= style.columns);
     let mut table = aligned(of(cells, |row| row.to_vec()));
-    // Where there is no room, what explains verdicts goes first, then counts and times do; names are cut.
+    // If it does not fit, names are cut, and explanations of verdicts left out; then counts and times.
     if !fits(&table) {
         table = aligned(shortened(of(short_cells, |row| row.to_vec()), style.columns));
     }
@@ -90,14 +89,14 @@ fn coloured_table(findings: &Findings, style: Style) -> String {
             of(short_cells, |[name, _, _, rest @ ..]| std::iter::once(name).chain(rest).cloned().collect());
         table = aligned(shortened(few, style.columns));
     }
-    let factors = std::iter::once(None).chain(looked_at(findings).map(Some));
+    let factors = std::iter::once(None).chain(tested(findings).map(Some));
     let mut text = String::new();
     for (line, factor) in table.lines().zip(factors) {
-        let said = factor.and_then(|factor| {
+        let coloured = factor.and_then(|factor| {
             let at = line.rfind(short_verdict(factor.verdict))?;
             Some((&line[..at], style.coloured(factor.verdict, &line[at..])))
         });
-        text += &match said {
+        text += &match coloured {
             Some((before, verdict)) => format!("{before}{verdict}\n"),
             None => format!("{}\n", style.with("2", line)),
         };
@@ -107,18 +106,18 @@ fn coloured_table(findings: &Findings, style: Style) -> String {
 
 /// The heading, and a row for each function.
 fn rows(findings: &Findings, shown: usize, cells: fn(&Factor) -> [String; 6]) -> Vec<[String; 6]> {
-    let rows = looked_at(findings).take(shown).map(cells);
+    let rows = tested(findings).take(shown).map(cells);
     std::iter::once(HEADING.map(str::to_owned)).chain(rows).collect()
 }
 
-/// How many more there are.
+/// Lines below the table: how many more functions there are, and how many were dismissed.
 fn below(findings: &Findings, shown: usize) -> String {
-    let more = looked_at(findings).count().saturating_sub(shown);
+    let more = tested(findings).count().saturating_sub(shown);
     let more = if more > 0 { format!("… {more} more functions\n") } else { String::new() };
     more + &dismissed(findings).map(|line| line + "\n").unwrap_or_default()
 }
 
-/// What stands below [`HEADING`].
+/// The cells below [`HEADING`].
 pub(super) fn cells(factor: &Factor) -> [String; 6] {
     [
         name_and_place(factor),
@@ -130,7 +129,7 @@ pub(super) fn cells(factor: &Factor) -> [String; 6] {
     ]
 }
 
-/// The same with verdicts in a word or two.
+/// The same with short verdicts.
 fn short_cells(factor: &Factor) -> [String; 6] {
     let [name, calls, own, sensitivity, worth, _] = cells(factor);
     [name, calls, own, sensitivity, worth, short_verdict(factor.verdict).to_owned()]
@@ -148,7 +147,7 @@ mod tests {
         let name = "a_function_with_a_long_name_\x1b[31m".to_owned();
         let functions = [(name, of(1.0), 3e5), ("score".to_owned(), of(0.0), 3e5)];
         let measured = sweep(1e6, &functions, Noise::White(0.01), std::time::Duration::from_secs(40), 1);
-        Experiment::of(measured)
+        Experiment::new(measured)
     }
 
     #[test]
@@ -166,13 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn there_are_no_colours_but_ours() {
+    fn names_cannot_add_colours() {
         let experiment = experiment();
         assert!(!render(&experiment, Style::PLAIN).contains('\x1b'));
         let coloured = render(&experiment, Style { columns: 200, colour: true });
         assert!(coloured.contains("\x1b[1;31mmatters\x1b[0m"), "{coloured}");
         assert!(coloured.contains(r"name_\x1b[31m"), "{coloured}");
-        // Without them it is the same text.
+        // Without the codes, the text is the same.
         let codes = ["1", "2", "1;31", "36"].map(|code| format!("\x1b[{code}m"));
         let plain = codes.iter().fold(coloured.replace("\x1b[0m", ""), |text, code| text.replace(code, ""));
         assert_eq!(plain, render(&experiment, Style { columns: 200, colour: false }));

@@ -1,9 +1,7 @@
 //! A sweep as trace events, for Perfetto, chrome://tracing and speedscope (Trace Event Format, JSON object
-//! form).
-//!
-//! One track has the phases, one the slices with their delays, and a counter has the throughput. Times are in
-//! us of `CLOCK_MONOTONIC`, as of other traces of the machine that were made with that clock (`trace-cmd
-//! record -C mono`, `perf record -k mono`), so that they lie beside each other.
+//! form). One track has the phases, one the slices with their delays, and a counter has the throughput. Times
+//! are in us of `CLOCK_MONOTONIC`, so they align with other traces that use that clock (`trace-cmd record -C
+//! mono`, `perf record -k mono`).
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -14,7 +12,7 @@ use crate::{
     units::Nanos,
 };
 
-/// Tracks of one process: numbers that no thread has.
+/// Numbers of process and tracks.
 const PROCESS: u32 = 1;
 const PHASES: u32 = 1;
 const SLICES: u32 = 2;

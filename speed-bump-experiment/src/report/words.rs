@@ -1,4 +1,4 @@
-//! What findings are in words: the same in every form of a report.
+//! Texts of findings, shared by all formats of a report.
 
 use std::path::Path;
 
@@ -14,17 +14,17 @@ use crate::{
     units::Nanos,
 };
 
-/// A function's name, as people write it. Where it is long, its beginning.
+/// A function's printable, demangled name. Long names are cut.
 pub fn name(factor: &Factor) -> String {
     printable_name(whole_name(factor))
 }
 
-/// All of it, as it is.
+/// A function's whole demangled name, not escaped.
 pub fn whole_name(factor: &Factor) -> String {
     people_name(factor.kind, &factor.name)
 }
 
-/// A name as people write it: of a native function not mangled, and without what each build has anew.
+/// A name for the user: native functions are demangled, without hashes of the build.
 pub fn people_name(kind: FactorKind, name: &str) -> String {
     match kind {
         FactorKind::Native => for_people(name).unwrap_or_else(|| name.to_owned()),
@@ -32,17 +32,17 @@ pub fn people_name(kind: FactorKind, name: &str) -> String {
     }
 }
 
-/// The same of a function that nothing is found of yet.
+/// The name of a candidate.
 pub fn candidate_name(candidate: &Candidate) -> String {
     people_name(candidate.kind.into(), &candidate.name)
 }
 
-/// The same with its place: `render_section (page.py:88)`.
+/// A function's name with its place: `render_section (page.py:88)`.
 pub fn name_and_place(factor: &Factor) -> String {
     name_and_place_of(&name(factor), factor.file.as_deref(), factor.line)
 }
 
-/// A name with a place. Both are printable.
+/// A printable name with its place.
 pub fn name_and_place_of(name: &str, file: Option<&Path>, line: Option<u32>) -> String {
     let name = printable_name(name);
     match file {
@@ -67,7 +67,7 @@ pub fn worth(factor: &Factor) -> String {
     interval(factor.worth, factor.worth_low, factor.worth_high, shown, " %")
 }
 
-/// With the unit behind the first number.
+/// A value with its interval; the unit comes after the first number.
 fn interval(
     value: Option<f64>,
     low: Option<f64>,
@@ -84,7 +84,7 @@ fn interval(
     }
 }
 
-/// A number with so many digits behind the point; nothing that is rounded to zero is below it.
+/// A number with this many decimals. A value that rounds to zero has no minus sign.
 pub fn fixed(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
     match text.strip_prefix('-') {
@@ -93,7 +93,7 @@ pub fn fixed(value: f64, digits: usize) -> String {
     }
 }
 
-/// What is said of a function, with what it means.
+/// A verdict with an explanation.
 pub fn verdict(factor: &Factor) -> String {
     let short = short_verdict(factor.verdict);
     match (factor.verdict, factor.slack_ns) {
@@ -105,7 +105,7 @@ pub fn verdict(factor: &Factor) -> String {
     }
 }
 
-/// The same in a word or two.
+/// A verdict without explanation.
 pub fn short_verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Matters => "matters",
@@ -116,7 +116,7 @@ pub fn short_verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-/// What people call a phase.
+/// The name of a phase.
 pub fn phase_name(kind: PhaseKind) -> &'static str {
     match kind {
         PhaseKind::Census => "census",
@@ -127,12 +127,12 @@ pub fn phase_name(kind: PhaseKind) -> &'static str {
     }
 }
 
-/// A time in ns, which noise may have put below zero.
+/// A time in ns. Noise may have made it negative; then it is 0.
 pub fn time(ns: f64) -> String {
     Nanos(ns.max(0.0) as u64).to_string()
 }
 
-/// The same to two digits.
+/// A time, rounded to two digits.
 pub fn rounded(ns: f64) -> Nanos {
     let scale = 10_f64.powf((ns.max(1.0).log10().floor() - 1.0).max(0.0));
     Nanos(((ns / scale).round() * scale) as u64)
@@ -147,7 +147,7 @@ pub fn some_of(names: &[String], most: usize) -> String {
     }
 }
 
-/// Where there is nothing to say.
+/// The text of an unknown value.
 pub fn nothing() -> String {
     "-".to_owned()
 }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_less_than_zero_by_rounding() {
+    fn rounded_zero_has_no_minus_sign() {
         assert_eq!(
             [-0.004, -0.006, 0.0, 1.0].map(|value| fixed(value, 2)),
             ["0.00", "-0.01", "0.00", "1.00"]

@@ -1,4 +1,4 @@
-//! Records of services that are not there.
+//! Records of simulated services.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -13,8 +13,8 @@ use crate::{
 /// Units of the census.
 const UNITS: f64 = 5_000.0;
 
-/// A record before the first slice, of functions with their names and own times per unit in ns, where a unit
-/// takes so many ns.
+/// A record before the first slice: functions with names and own times per unit in ns, and the time per unit
+/// in ns.
 pub fn record(unit: f64, functions: &[(String, Function, f64)], seed: u64) -> Measured {
     let candidate = |(name, function, own): &(String, Function, f64)| Candidate {
         name: name.clone(),
@@ -58,7 +58,7 @@ pub fn record(unit: f64, functions: &[(String, Function, f64)], seed: u64) -> Me
     }
 }
 
-/// A sweep of them, which takes so long in a time that does not pass.
+/// A sweep of such functions that takes this long in simulated time.
 pub fn sweep(
     unit: f64,
     functions: &[(String, Function, f64)],

@@ -25,7 +25,7 @@ pub fn report(bytes: &[u8]) {
         sweep(measured);
     }
     let session = serde_json::from_slice::<RecordedSession>(bytes);
-    if let Some(profile) = session.ok().and_then(|session| Profile::of(&session).ok()) {
+    if let Some(profile) = session.ok().and_then(|session| Profile::from_session(&session).ok()) {
         let profile = profile.with_callers();
         assert!(pstats(&profile).starts_with(b"{("));
         assert_visible(&print(&profile, &Printing::default()));
@@ -40,7 +40,7 @@ fn sweep(measured: Measured) {
     if measured.slices.len() > SLICES {
         return;
     }
-    let experiment = Experiment::of(measured);
+    let experiment = Experiment::new(measured);
     for columns in [20, 80, usize::MAX] {
         assert_visible(&text::render(&experiment, Style { columns, colour: false }));
         assert_visible(&compare::text::render(&compare(&experiment, &experiment), columns));

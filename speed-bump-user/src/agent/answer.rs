@@ -1,4 +1,4 @@
-//! Answers about a session from its preparation to its end.
+//! Answers about a session.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// What was prepared.
+/// The plan of a prepared session.
 #[derive(Debug, Serialize)]
 pub(super) struct Planned<'a> {
     processes: Vec<ProcessPlan>,
@@ -27,7 +27,7 @@ pub(super) struct Planned<'a> {
 #[derive(Debug, Serialize)]
 struct ProcessPlan {
     pid: Pid,
-    /// Known now; with Python more may become known.
+    /// Functions that are known now; with Python more may become known later.
     functions: usize,
     sites: usize,
 }
@@ -45,7 +45,7 @@ struct TargetPlan<'a> {
 }
 
 impl<'a> Planned<'a> {
-    pub(super) fn of(prepared: &'a Prepared) -> Self {
+    pub(super) fn new(prepared: &'a Prepared) -> Self {
         let processes = match &prepared.plans {
             Plans::Bpf(plans) => plans
                 .processes
@@ -83,7 +83,7 @@ pub(super) struct Attached {
     pub(super) started: bool,
 }
 
-/// What was counted.
+/// A snapshot of the counters.
 #[derive(Debug, Serialize)]
 pub(super) struct Seen<'a> {
     at_ns: Nanos,
@@ -101,9 +101,9 @@ struct FunctionSeen<'a> {
     missed: u64,
     requested_ns: u64,
     delivered_ns: u64,
-    /// The delay in the middle; null where it is not known.
+    /// The median delay; null if unknown.
     median_ns: Option<Nanos>,
-    /// Delays that were interrupted when they were over; null where that is not known.
+    /// Delays that were interrupted at their end; null if unknown.
     interrupted: Option<u64>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     times: Option<TimesReport>,
@@ -118,8 +118,8 @@ struct Names<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// With the functions' names, or with their numbers alone.
-    pub(super) fn of(snapshot: &'a Snapshot, names: bool) -> Self {
+    /// With the functions' names, or only with their numbers.
+    pub(super) fn new(snapshot: &'a Snapshot, names: bool) -> Self {
         let functions = snapshot.known.iter().map(|(id, function)| {
             let stats = snapshot.of_id(id);
             let names = names.then(|| Names {
@@ -145,7 +145,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// What happened.
+/// Events since the last request.
 #[derive(Debug, Serialize)]
 pub(super) struct Taken {
     events: Vec<Happened>,
@@ -153,7 +153,7 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    pub(super) fn of(events: Events) -> Self {
+    pub(super) fn new(events: Events) -> Self {
         let Events { events, lost } = events;
         Self { events, lost }
     }
@@ -167,7 +167,7 @@ pub(super) struct Stopped {
 }
 
 impl Stopped {
-    pub(super) fn of(outcome: Outcome) -> Result<Self, RequestError> {
+    pub(super) fn new(outcome: Outcome) -> Result<Self, RequestError> {
         Ok(Self { ended: outcome.ended?, report: outcome.report })
     }
 }

@@ -1,4 +1,4 @@
-//! What a request to prepare asks for.
+//! Reads a request to prepare.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
     units::Pid,
 };
 
-/// The processes, and what is asked of them.
+/// The processes, and the request for the session.
 pub(super) fn read(ask: &PrepareAsk) -> Result<(Vec<Pid>, Request), RequestError> {
     let pids = fields::pids(&ask.pids)?;
     let defaults = Request::new(TargetSource::lines("targets", &ask.targets));
@@ -45,7 +45,7 @@ mod tests {
     };
 
     #[test]
-    fn what_is_absent_is_as_on_the_command_line() {
+    fn absent_fields_have_the_defaults_of_the_command_line() {
         let prepare = |line: &str| match request::read(line.as_bytes()).1.unwrap() {
             Ask::Prepare(ask) => read(&ask),
             other => unreachable!("{other:?}"),

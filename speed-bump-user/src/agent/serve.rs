@@ -1,4 +1,4 @@
-//! Lines in, lines out.
+//! Reads requests and writes answers, a line each.
 
 use std::{
     io::{self, BufRead, Read as _, Write},
@@ -12,33 +12,33 @@ use crate::{control::answer::Greeting, session::quit::Quit};
 
 /// Bytes of a request: a dose for each of 16,384 functions, and more.
 const LONGEST: u64 = 16 << 20;
-/// How often it is looked whether to go on.
-const LOOKS: Duration = Duration::from_millis(50);
+/// How often `quit` is polled.
+const POLL: Duration = Duration::from_millis(50);
 
-/// Serves until the input ends, nobody reads the answers, or `quit` is asked. Everything is detached then.
+/// Serves until the input ends, the reader of the answers is gone, or `quit` is asked. Then detaches.
 ///
 /// # Errors
-/// The input cannot be read, there is no thread to read it, or answers cannot be written for somebody who
-/// would read them.
+/// The input cannot be read, the reading thread cannot start, or writing an answer fails although its reader
+/// is still there.
 pub(crate) fn serve(
     input: impl BufRead + Send + 'static,
     mut output: impl Write,
     quit: &Quit,
 ) -> Result<(), io::Error> {
     let (lines, asked) = sync_channel(1);
-    // It ends with its input, or with the program: a read can wait for ever.
+    // The thread ends with its input, or with the program: a read can wait for ever.
     thread::Builder::new().name("requests".to_owned()).spawn(move || read(input, &lines))?;
     let mut agent = Agent::new(quit.clone());
     let first = serde_json::to_string(&Greeting::own())?;
-    let mut say = move |line: &str| match writeln!(output, "{line}").and_then(|()| output.flush()) {
+    let mut write = move |line: &str| match writeln!(output, "{line}").and_then(|()| output.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(io::Error::new(error.kind(), format!("cannot write to standard output: {error}"))),
     };
-    let mut is_heard = say(&first)?;
-    while is_heard && !quit.is_asked() {
-        match asked.recv_timeout(LOOKS) {
-            Ok(line) => is_heard = say(&agent.answer(&line?))?,
+    let mut has_reader = write(&first)?;
+    while has_reader && !quit.is_asked() {
+        match asked.recv_timeout(POLL) {
+            Ok(line) => has_reader = write(&agent.answer(&line?))?,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_prepared_is_an_answer_of_its_kind() {
+    fn a_failed_preparation_is_answered_with_the_kind_of_error() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         let line = format!(r#"{{"id":1,"do":"prepare","pids":[{}],"targets":["native:*:f"]}}"#, child.id());
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_when_it_is_told_to() {
+    fn it_ends_when_quit_is_asked() {
         let (reader, _writer) = io::pipe().unwrap();
         let quit = Quit::default();
         let asks = quit.clone();

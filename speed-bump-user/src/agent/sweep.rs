@@ -1,4 +1,4 @@
-//! A sweep that an agent runs: what is asked for, what happens meanwhile, and how it ends.
+//! A sweep that an agent runs: its request, its events and its end.
 
 use std::{
     collections::VecDeque,
@@ -28,15 +28,15 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// Events that are kept until somebody asks.
+/// Events that are kept for the next request.
 const KEPT: usize = 4_096;
 
-/// What is asked for; what is absent is as on the command line.
+/// The request. Absent fields have the defaults of the command line.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SweepAsk {
     pids: Vec<i32>,
-    /// Lines as a targets file has them; without any, functions are chosen by sampling.
+    /// Lines of a targets file; without any, the sweep chooses functions by sampling.
     #[serde(default)]
     targets: Vec<String>,
     #[serde(default)]
@@ -75,27 +75,27 @@ pub(super) struct SweepAsk {
 struct BenchAsk {
     command: String,
     regex: Option<String>,
-    /// How many ns the number is a time in; `None`: it is work in a second.
+    /// The number is a time in units of this many ns; `None`: it is work per second.
     unit_ns: Option<u64>,
 }
 
-/// Reads what is asked for.
+/// Reads a request.
 pub(super) fn read(ask: serde_json::Map<String, Value>) -> Result<SweepAsk, RequestError> {
     serde_json::from_value(Value::Object(ask))
         .map_err(|error| RequestError::request(format!("not a request: {error}")))
 }
 
 impl SweepAsk {
-    /// The processes, and what is asked for.
+    /// The processes, and the options of the sweep.
     fn read(self) -> Result<(Vec<Pid>, Options), RequestError> {
         let pids = fields::pids(&self.pids)?;
-        if self.bench.as_ref().is_some_and(|of| of.unit_ns == Some(0)) {
+        if self.bench.as_ref().is_some_and(|bench| bench.unit_ns == Some(0)) {
             return Err(RequestError::request(
-                "`unit_ns` is 0: give the ns that one of the number's units takes",
+                "`unit_ns` is 0: give the number of ns in one unit of the number",
             ));
         }
-        if self.bench.as_ref().is_some_and(|of| of.unit_ns.is_some() && of.regex.is_none()) {
-            return Err(RequestError::request("`unit_ns` is of a number that `regex` finds: give that too"));
+        if self.bench.as_ref().is_some_and(|bench| bench.unit_ns.is_some() && bench.regex.is_none()) {
+            return Err(RequestError::request("`unit_ns` needs `regex`, which finds the number"));
         }
         let defaults = Options::default();
         let time = |ns: Option<u64>, default| ns.map_or(default, Duration::from_nanos);
@@ -103,10 +103,10 @@ impl SweepAsk {
         let options = Options {
             functions: (!self.targets.is_empty()).then(|| TargetSource::lines("targets", &self.targets)),
             units: self.units,
-            bench: self.bench.map(|of| Benchmark {
-                command: of.command,
-                regex: of.regex,
-                number: of.unit_ns.map_or(Captured::PerSecond, |ns| Captured::Time(Nanos(ns))),
+            bench: self.bench.map(|bench| Benchmark {
+                command: bench.command,
+                regex: bench.regex,
+                number: bench.unit_ns.map_or(Captured::PerSecond, |ns| Captured::Time(Nanos(ns))),
             }),
             guards: guards.map_err(|error| RequestError::request(error.to_string()))?,
             time: time(self.time_ns, defaults.time),
@@ -136,23 +136,23 @@ impl SweepAsk {
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 enum Event {
-    /// Preparation is at this step now.
+    /// Preparation begins this step.
     Step { step: String },
-    /// What preparation does or has found.
+    /// A line for the user about the preparation.
     Line { text: String },
-    /// What is to be known of functions and processes.
+    /// A notice about functions and processes.
     Notice { notice: Notice },
-    /// What is wrong with the session.
+    /// A warning of the session.
     Warning { text: String },
     /// A phase began.
     Phase { phase: PhaseKind, ends_ns: Nanos },
-    /// Slices were measured, so many in all; told once a second.
+    /// The number of slices measured so far, once a second.
     Slices { slices: usize, phase: PhaseKind, slowdown: Option<f64>, ends_ns: Nanos },
-    /// It is over: `stop` gives the experiment.
+    /// The sweep is over: `stop` returns the experiment.
     Over {},
 }
 
-/// An event, and when it was noticed.
+/// An event and its time.
 #[derive(Clone, Debug, Serialize)]
 struct Happened {
     at_ns: Nanos,
@@ -160,11 +160,11 @@ struct Happened {
     event: Event,
 }
 
-/// Events since somebody asked last.
+/// Events since the last request.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct SweepEvents {
     events: VecDeque<Happened>,
-    /// How many came before these and were not kept.
+    /// Number of earlier events that were dropped.
     lost: u64,
 }
 
@@ -174,7 +174,7 @@ pub(super) struct Swept {
     experiment: Box<Experiment>,
 }
 
-/// A sweep that was begun.
+/// The answer that a sweep has begun.
 #[derive(Debug, Serialize)]
 pub(super) struct Sweeping {
     pub(super) sweeping: bool,
@@ -188,9 +188,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Begins one.
-    ///
-    /// It ends with `above` too, whatever its own thread is doing.
+    /// Starts a sweep. `above` ends it too, whatever the sweep's thread is doing.
     pub(super) fn start(ask: SweepAsk, above: &Quit) -> Result<Self, RequestError> {
         let (pids, options) = ask.read()?;
         let sweep = Sweep::new(options).ended_by(above.next_quit());
@@ -206,12 +204,12 @@ impl Running {
         Ok(Self { quit, log, thread: Some(thread) })
     }
 
-    /// What happened since the last time. If that is nothing, waits so long for something.
+    /// Events since the last request. If there are none, waits up to `wait` for some.
     pub(super) fn events(&self, wait: Duration, quit: &Quit) -> SweepEvents {
-        wait_for(wait, quit, |look| self.log.take(look), |events| events.events.is_empty())
+        wait_for(wait, quit, |poll| self.log.take(poll), |events| events.events.is_empty())
     }
 
-    /// Ends it, and returns what was measured.
+    /// Ends the sweep, and returns what was measured.
     pub(super) fn stop(mut self) -> Result<Swept, RequestError> {
         self.quit.ask();
         let ended = self.thread.take().map(JoinHandle::join);
@@ -239,7 +237,7 @@ impl From<SweepError> for RequestError {
     }
 }
 
-/// Events that nobody has asked for yet. Clones are the same one.
+/// Events for the next request. Clones share them.
 #[derive(Clone, Default)]
 struct Log(Arc<(Mutex<SweepEvents>, Condvar)>);
 
@@ -264,11 +262,11 @@ impl Log {
 }
 
 fn lock(log: &Mutex<SweepEvents>) -> MutexGuard<'_, SweepEvents> {
-    // A list is whole after each change.
+    // The list is consistent after each change.
     log.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells of the end, also where the sweep's thread panics.
+/// Logs the end of the sweep when it is dropped, even if the sweep's thread panics.
 struct Over(Log);
 
 impl Drop for Over {
@@ -277,15 +275,15 @@ impl Drop for Over {
     }
 }
 
-/// Leaves what it hears in the log.
+/// An observer that logs what it hears.
 struct Hears {
     log: Log,
     phase: Option<PhaseKind>,
-    /// When slices were told of.
+    /// When the number of slices was last logged.
     told: Option<Nanos>,
 }
 
-/// So often slices are told of.
+/// How often the number of slices is logged.
 const EVERY: Nanos = Nanos(1_000_000_000);
 
 impl Observer for Hears {
@@ -329,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_is_as_on_the_command_line() {
+    fn absent_fields_have_the_defaults_of_the_command_line() {
         let plain = options(r#"{"pids":[7]}"#).unwrap();
         assert_eq!(format!("{plain:?}"), format!("{:?}", Options::default()));
         let named = options(
@@ -344,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_sweep_is_refused() {
+    fn invalid_requests_are_refused() {
         for line in [
             r#"{"pids":[]}"#,
             r#"{"pids":[0]}"#,
@@ -360,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_events_are_lost_where_nobody_asks() {
+    fn the_oldest_events_are_dropped_when_there_are_too_many() {
         let log = Log::default();
         (0..KEPT + 2).for_each(|number| log.put(Event::Line { text: number.to_string() }));
         let taken = log.take(Duration::ZERO);

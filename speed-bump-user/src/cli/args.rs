@@ -1,4 +1,4 @@
-//! The flags. One definition feeds parser, help, man page and completions.
+//! The flags. Parser, help, man page and completions share one definition.
 
 use std::{ffi::OsString, num::NonZeroU64, os::fd::RawFd, path::PathBuf, sync::OnceLock, time::Duration};
 
@@ -31,13 +31,13 @@ Examples:
   sudo speed-bump-ebpf --pid 4711 --targets targets.txt --delay 50us \\
       --start-after 5s --duration 30s --json session.json
 
-  # See what would be selected, at which probe sites, at what cost; slows nothing down
+  # List the selected functions, probe sites and costs; slows nothing down
   sudo speed-bump-ebpf list --pid 4711 --targets targets.txt
 
-  # Start a program, and cover it from its first instruction
+  # Start a program and cover it from its first instruction
   sudo speed-bump-ebpf run --targets targets.txt --delay 10us -- python3 app.py
 
-  # See what works on this machine, and in this process
+  # Check what works on this machine and in this process
   sudo speed-bump-ebpf doctor --pid 4711
 
 A targets file has one target per line, `[kind:]module_pattern:name_pattern [key=value ...]`:
@@ -65,14 +65,14 @@ Exit codes:
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  # Cover a program from its first line on; print the report when it has ended
+  # Cover a program from its first line on; print the report when the program has ended
   sudo speed-bump-ebpf run --targets targets.txt --delay 10us -- python3 app.py --port 8000
 
   # Run a start script as another user; let it warm up for 20 s, then delay for a minute
   sudo speed-bump-ebpf run --user www-data --targets targets.txt --start-after 20s --duration 60s \\
       -- nice ./start.sh
 
-Signals that are sent to the tool are passed on to the command: SIGINT, SIGTERM, SIGHUP,
+The tool passes these signals on to the command: SIGINT, SIGTERM, SIGHUP,
 SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH. A terminal sends its signals to both.
 
 Exit codes:
@@ -83,13 +83,13 @@ Exit codes:
 
 const SET_EXAMPLES: &str = "\
 Examples:
-  # Another delay for a target of the only session
+  # Change the delay of a target in the only session
   sudo speed-bump-ebpf set '*/app.py:handle' delay=20us
 
-  # For one of the functions that it has selected, in one of several sessions
+  # Change the delay of one selected function, in one of several sessions
   sudo speed-bump-ebpf set --session 4711 '*/app.py:handle' delay=0";
 
-/// Version, commit and BPF object, for reports of what went wrong.
+/// Version, commit and BPF object, for bug reports.
 fn long_version() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| {
@@ -117,7 +117,7 @@ fn long_version() -> &'static str {
     disable_help_subcommand = true
 )]
 pub struct Cli {
-    /// What to do; attach, if no command is given
+    /// What to do; attach if no command is given
     #[command(subcommand)]
     pub command: Option<Command>,
 
@@ -125,7 +125,7 @@ pub struct Cli {
     #[command(flatten)]
     pub attach: AttachArgs,
 
-    /// Say more on standard error; twice: every step, and why calls are not delayed
+    /// Print more on standard error; twice: every step, and why calls are not delayed
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
@@ -133,27 +133,27 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show what each target selects, where the probes would go and what they would cost; attaches nothing.
-    /// To name the functions of a Python process it loads the helper there for a moment, unless --no-inject
-    /// is given
+    /// Show what each target selects, where the probes would go and what they would cost; attach nothing. To
+    /// find the functions of a Python process, load the helper there for a moment, unless --no-inject is
+    /// given
     List(ListArgs),
     /// Start a command and cover it from its first instruction, with the processes that it starts
     #[command(after_long_help = RUN_EXAMPLES)]
     Run(RunArgs),
-    /// Be driven by another program: requests and answers in JSON, a line each, over standard input and
-    /// output (schema speed-bump/agent/1)
+    /// Let another program drive the tool: lines of JSON with requests on standard input and answers on
+    /// standard output (schema speed-bump/agent/1)
     Agent,
-    /// Find out which functions matter: delay each in turn, in short slices in random order, and see what
-    /// that does to the time per unit of work
+    /// Find out which functions matter: delay each one in short slices, in random order, and measure the time
+    /// per unit of work
     #[command(after_long_help = sweep::EXAMPLES)]
     Sweep(Box<SweepArgs>),
-    /// Show what a sweep found, from its JSON
+    /// Show the results of a sweep from its JSON
     #[command(after_long_help = report::EXAMPLES)]
     Report(ReportArgs),
-    /// Change delays in a session that runs, without attaching anew. What is selected stays as it is
+    /// Change delays or targets in a running session, without attaching again
     #[command(after_long_help = SET_EXAMPLES)]
     Set(SetArgs),
-    /// List the sessions that run
+    /// List the running sessions
     Sessions(SessionsArgs),
     /// Check kernel, privileges and, with --pid, what would work in that process
     Doctor(DoctorArgs),
@@ -172,7 +172,7 @@ pub struct ProcessArgs {
     #[arg(short = 'p', long = "pid", value_name = "PID", required = true)]
     pub pids: Vec<Pid>,
 
-    /// Fail if a target selects nothing, before anything is attached
+    /// Fail before attaching if a target selects nothing
     #[arg(long)]
     pub strict: bool,
 }
@@ -184,28 +184,29 @@ pub struct TargetArgs {
     #[arg(long, value_name = "FILE")]
     pub targets: Option<PathBuf>,
 
-    /// A target, as a line of a targets file has it; repeat for several. In place of a targets file
+    /// A target, written like a line of a targets file, instead of a file; repeat for several
     #[arg(short = 't', long = "target", value_name = "PATTERN", conflicts_with = "targets")]
     pub lines: Vec<String>,
 }
 
 /// How calls are seen, and who delays them.
 #[derive(Debug, Args)]
-pub struct WayArgs {
-    /// How Python calls are seen: `helper`, `perf-map`, `usdt`, or `auto`, the first of these that works
+pub struct EngineArgs {
+    /// Entry source, how Python calls are seen: `helper`, `perf-map`, `usdt`, or `auto`, the first of these
+    /// that works
     #[arg(long, value_name = "SOURCE", default_value = "auto")]
     pub entry: EntryChoice,
 
-    /// Who spins: `helper`, the helper in the process, with no trap, for Python functions; `bpf`, the BPF
+    /// Who spins: `helper`, the helper in the process, without a trap, for Python functions; `bpf`, the BPF
     /// program in the kernel; `signal`, the helper on a signal from that program; `kmod`, the kernel module
-    /// speed_bump, which has to be loaded, for native functions only; or `auto`, which is `helper` for Python
-    /// functions if it is loaded, and for others `bpf`, or `signal` for delays above 1ms if it is loaded
+    /// speed_bump, which must be loaded, for native functions only; or `auto`: `helper` for Python functions
+    /// if the helper is loaded; for others `bpf`, or `signal` for delays above 1ms if the helper is loaded
     #[arg(long, value_name = "ENGINE", default_value = "auto")]
     pub engine: EngineChoice,
 
-    /// With `--engine kmod`: use upstream's module (speed-bump-native-kmod) too. With that module a program
-    /// that the kernel starts hangs for ever if it calls a selected function, so select functions of your own
-    /// programs only
+    /// With `--engine kmod`: also accept upstream's module (speed-bump-native-kmod). With that module a
+    /// program that the kernel starts hangs for ever if it calls a selected function. So select only
+    /// functions of your own programs
     #[arg(long)]
     pub accept_upstream_module: bool,
 
@@ -213,7 +214,7 @@ pub struct WayArgs {
     #[arg(long)]
     pub no_inject: bool,
 
-    /// How long to wait until a thread of the process can be stopped safely to load the helper
+    /// How long to wait for a thread of the process that can be stopped safely to load the helper
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "2s")]
     pub inject_timeout: Duration,
 }
@@ -232,16 +233,16 @@ pub struct SelectArgs {
 
     /// How calls are seen, and who delays them
     #[command(flatten)]
-    pub way: WayArgs,
+    pub engine: EngineArgs,
 
     /// Accept a targets file that has no targets
     #[arg(long)]
     pub allow_empty: bool,
 
-    /// Time the calls of selected functions: own and cumulative time, as a profiler has them. Own time is
-    /// without that of other selected functions; delays count to it. Python functions need the engine
-    /// `helper`, and a call costs some 50 ns more; of native functions, a call costs a second trap where the
-    /// function is left. Some cannot be timed: `list` with this flag says which, and why
+    /// Time the calls of selected functions, like a profiler: own and cumulative time. Own time does not
+    /// include other selected functions; it includes delays. Python functions need the engine `helper`, and a
+    /// call costs some 50 ns more. A call of a native function costs a second trap when it returns. Some
+    /// functions cannot be timed: `list` with this flag says which, and why
     #[arg(long)]
     pub times: bool,
 }
@@ -279,7 +280,7 @@ pub struct SessionArgs {
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub duration: Option<Duration>,
 
-    /// Cover child processes too, present and future, and the programs that they execute (the default)
+    /// Cover present and future child processes too, and the programs that they execute (the default)
     #[arg(long, overrides_with = "no_children")]
     pub children: bool,
 
@@ -291,26 +292,25 @@ pub struct SessionArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Write the report so far to this file each second, as a line of JSON; `-` is standard output. Lines are
-    /// added to a file that is there
+    /// Append the report so far to this file each second, as a line of JSON; `-` is standard output
     #[arg(long, value_name = "FILE")]
     pub json_lines: Option<PathBuf>,
 
-    /// Numbers for others
+    /// Export for Prometheus
     #[command(flatten)]
     pub export: ExportArgs,
 
-    /// Write own and cumulative times as a profile that Python's `pstats`, snakeviz, gprof2dot and tuna read;
-    /// `-` is standard output
+    /// Write own and cumulative times as a profile for Python's `pstats`, snakeviz, gprof2dot and tuna; `-`
+    /// is standard output
     #[arg(long, value_name = "FILE", requires = "times")]
     pub pstats: Option<PathBuf>,
 
-    /// Record who calls the functions that are selected, of Python functions: for --pstats, and `report
-    /// --callers`. A call costs 20 to 50 ns more than with --times alone
+    /// Record the callers of selected Python functions, for --pstats and `report --callers`. A call costs 20
+    /// to 50 ns more than with --times alone
     #[arg(long, requires = "times")]
     pub callers: bool,
 
-    /// Write a line to this descriptor, and close it, when everything is attached
+    /// When everything is attached, write a line to this descriptor and close it
     #[arg(long, value_name = "N")]
     pub ready_fd: Option<RawFd>,
 
@@ -350,7 +350,7 @@ pub struct ListArgs {
     #[command(flatten)]
     pub select: SelectArgs,
 
-    /// Show all functions, not only the first of each target
+    /// Show all functions, not only the first ones of each target
     #[arg(long)]
     pub all: bool,
 
@@ -362,11 +362,11 @@ pub struct ListArgs {
 /// Flags of `set`.
 #[derive(Debug, Args)]
 pub struct SetArgs {
-    /// The session, by the process id of its tool (see `sessions`); not needed if only one runs
+    /// Process id of the session's tool (see `sessions`); not needed if only one session runs
     #[arg(long, value_name = "PID")]
     pub session: Option<Pid>,
 
-    /// One of the session's targets, or a pattern that selects some of its functions
+    /// A target of the session, or a pattern that selects some of its functions
     #[arg(value_name = "PATTERN")]
     pub pattern: String,
 
@@ -374,11 +374,11 @@ pub struct SetArgs {
     #[arg(value_name = "KEY=VALUE", required_unless_present_any = ["add", "drop"], value_parser = change)]
     pub options: Vec<String>,
 
-    /// Make the pattern one of the session's targets; it takes functions that no other target has
+    /// Add the pattern as a target of the session; it takes the functions that no other target has
     #[arg(long, conflicts_with = "drop")]
     pub add: bool,
 
-    /// Drop the target: its functions are not delayed any more, and its own probes go
+    /// Drop the target: stop delaying its functions, and remove its own probes
     #[arg(long, conflicts_with = "options")]
     pub drop: bool,
 }
@@ -426,7 +426,7 @@ pub(super) fn delay(text: &str) -> Result<Nanos, String> {
     Ok(delay)
 }
 
-/// An option of `set`. Times have units, as everywhere on the command line.
+/// Checks an option of `set`. Times need units, as everywhere on the command line.
 fn change(text: &str) -> Result<String, String> {
     match text.split_once('=') {
         Some(("delay", time)) => delay(time).map(|_| text.to_owned()),
@@ -440,8 +440,7 @@ pub(super) fn span(text: &str) -> Result<Duration, String> {
     time(text, "s").map(Into::into)
 }
 
-/// A time. Without a unit only 0 is accepted: what is meant by 5 cannot be known. `unit` is the one to
-/// propose.
+/// Parses a time. Only 0 may have no unit: 5 could mean anything. The error proposes `unit`.
 fn time(text: &str, unit: &str) -> Result<Nanos, String> {
     let time: Nanos = text.parse().map_err(|error: crate::units::NanosError| error.to_string())?;
     if time.0 > 0 && text.bytes().all(|byte| byte.is_ascii_digit()) {

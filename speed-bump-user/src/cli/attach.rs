@@ -1,4 +1,4 @@
-//! The bare command: attach, delay, count, and leave.
+//! The bare command: attach, delay, count, detach.
 
 use std::{
     io::{IsTerminal as _, stderr},
@@ -34,15 +34,15 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// How often the live table is drawn, and what others read is made anew: 2 Hz.
+/// How often the live table and the exported numbers are updated: 2 Hz.
 pub(super) const REFRESH: Duration = Duration::from_millis(500);
 
-/// Attaches and stays until something ends the session.
+/// Attaches, and waits until something ends the session.
 pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let flags = &arguments.session;
-    let mut outputs = Outputs::of(flags)?;
-    let mut export = Export::of(&flags.export, flags.quiet, &Numbers::default())?;
+    let mut outputs = Outputs::open(flags)?;
+    let mut export = Export::start(&flags.export, flags.quiet, &Numbers::default())?;
     let (on_terminal, began) = (stderr().is_terminal(), Instant::now());
     let watched = !flags.quiet;
     let request = Request {
@@ -59,7 +59,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
         headers(&prepared).iter().for_each(Lines::tell);
     }
 
-    // Signals are handled from before the attach on: none of them may end us with the links' fate open.
+    // Handle signals from before the attach on: none may end the tool while links are half attached.
     let stop = Stop::default();
     let signals = StopSignals::ask(stop.clone(), Second::with(request.engine))
         .context("cannot listen for signals")
@@ -75,7 +75,7 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
         }
         started => started?,
     };
-    rereading.of(session.controls());
+    rereading.attach_to(session.controls());
     let _control = listen(session.controls(), &arguments.processes.pids);
     outputs.ready();
     if watched {
@@ -114,13 +114,13 @@ pub fn run(arguments: &AttachArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has the session be changed by `set`, as long as the result lives. It goes on without, too.
+/// Lets `set` change the session while the result lives. The session also runs if this fails.
 pub(super) fn listen(controls: &Controls, pids: &[Pid]) -> Option<Server> {
     let server = Server::start(controls.clone(), pids.to_vec());
     server.inspect_err(|error| tracing::info!("`set` cannot reach this session: {error}")).ok()
 }
 
-/// Prints the report, but for warnings that were told before.
+/// Prints the report, without the warnings in `told`, which were printed before.
 pub(super) fn tell_report(flags: &SessionArgs, report: &SessionReport, told: &[String]) {
     if !flags.quiet {
         Lines::from_iter(table::render(report, FUNCTIONS_SHOWN).lines()).tell();
@@ -135,13 +135,13 @@ pub(super) fn tell_report(flags: &SessionArgs, report: &SessionReport, told: &[S
     warnings.for_each(|text| tell(format_args!("speed-bump-ebpf: warning: {text}")));
 }
 
-/// Callers of a function that are shown.
+/// Callers shown for each function.
 const CALLERS_SHOWN: usize = 5;
 
 /// Prints who called the functions that took the most time.
 fn tell_callers(report: &SessionReport) {
-    // Where nothing was called the table says so.
-    let Ok(profile) = Profile::of(&report.into()) else { return };
+    // If nothing was called, the table says so.
+    let Ok(profile) = Profile::from_session(&report.into()) else { return };
     if profile.check_callers().is_err() {
         return tell("no selected function was called by a Python function");
     }
@@ -150,13 +150,13 @@ fn tell_callers(report: &SessionReport) {
     Lines::from_iter(print_edges(&profile, Edges::Callers, &printing, CALLERS_SHOWN).lines()).tell();
 }
 
-/// Says that everything is attached, to how many functions, and how long that took.
+/// Prints that everything is attached, to how many functions, and how long that took.
 fn tell_attached(functions: usize, began: Instant) {
     let (functions, took) = (counted(functions, "function"), began.elapsed().as_millis());
     tell(format_args!("attached; {functions}; it took {took} ms (Ctrl-C detaches)"));
 }
 
-/// Says why a session ended.
+/// Prints why a session ended.
 fn tell_end(ended: Ended, signals: &StopSignals, report: &SessionReport) {
     let why = match ended {
         Ended::Stopped => format!("stopped by {}", signals.first().unwrap_or("a signal")),

@@ -1,4 +1,4 @@
-//! `calibrate`: the table of what probes cost on this machine.
+//! `calibrate`: measures and prints what probes cost on this machine.
 
 use std::process::ExitCode;
 
@@ -26,11 +26,11 @@ struct Table<'a> {
     kernel: String,
     links: &'static str,
     costs: &'a [SiteCost],
-    /// Kinds that are not probed here, as forked children die of it.
+    /// Kinds that are never probed on this machine, because forked children would die of it.
     deadly_in_children: Vec<SiteKind>,
 }
 
-/// Measures, prints, and keeps it for later sessions.
+/// Measures the costs, keeps them for later sessions, and prints them.
 pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
     let ground = Ground::read();
     ground.check()?;
@@ -74,7 +74,7 @@ pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
         }
         for kind in &table.deadly_in_children {
             print(format_args!(
-                "{kind}: not used here, because forked children would die of a probe there (tried)"
+                "{kind}: not used here, because forked children die of a probe there (tried)"
             ));
         }
         print(format_args!("unselected: what a call that is only counted costs the target"));
@@ -96,7 +96,7 @@ pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The points of the line after the first, as a sentence has them.
+/// The points of the line after the first, as part of a sentence.
 fn points(coldness: &Coldness) -> Option<String> {
     let segments = coldness.segments.iter().filter(|segment| segment.length_ns > 0);
     let points = segments.scan(coldness.warm_ns, |told, segment| {

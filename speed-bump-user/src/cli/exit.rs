@@ -1,4 +1,4 @@
-//! Exit codes, and which failure has which.
+//! Exit codes, and which failure gets which.
 
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ pub struct Code(u8);
 pub const USAGE: Code = Code(2);
 /// Under `--strict`: a target selects nothing.
 pub const NOTHING_MATCHED: Code = Code(3);
-/// Missing privilege, a kernel that lacks something, or a target in which nothing can be made visible.
+/// A missing privilege, a kernel that lacks something, or a target whose calls cannot be seen.
 pub const SYSTEM: Code = Code(4);
 /// The process was gone before anything was attached.
 pub const TARGET_GONE: Code = Code(5);
@@ -26,8 +26,8 @@ pub const TARGET_GONE: Code = Code(5);
 /// `sweep`: a guard ended it.
 pub const GUARDED: Code = Code(6);
 
-/// `sweep`: it ended as nothing that it measured can be believed: the load went away, or what is counted is
-/// no measure of work.
+/// `sweep`: it ended because its measurements are not valid: the load went away, or the metric does not
+/// measure work.
 pub const NOT_VALID: Code = Code(8);
 
 /// `report`: a condition of `--fail-if` holds.
@@ -47,9 +47,9 @@ impl From<Code> for ExitCode {
 /// A command that did not succeed.
 #[derive(Debug)]
 pub struct Failure {
-    /// What to exit with.
+    /// The exit code.
     pub code: Code,
-    /// What to say.
+    /// The message.
     pub error: anyhow::Error,
 }
 
@@ -59,7 +59,7 @@ impl Failure {
         Self { code, error: error.into() }
     }
 
-    /// Says it on standard error: in one line, unless the error is of several.
+    /// Prints the error on standard error: in one line, unless it is [`Lines`].
     pub fn tell(&self) {
         let lines = self.error.downcast_ref::<Lines>().cloned();
         lines.unwrap_or_else(|| format!("{:#}", self.error).into()).after("speed-bump-ebpf: error: ").tell();

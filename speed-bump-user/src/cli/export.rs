@@ -20,13 +20,13 @@ use crate::{
     units::Nanos,
 };
 
-/// Numbers for others, if they are asked for. Where they cannot be written any more, that is told once.
+/// The exporter, if a flag asks for one. A failed write gives one warning and ends the file.
 #[derive(Debug)]
 pub(super) struct Export(Option<Exporter>);
 
 impl Export {
-    /// Begins, and says where.
-    pub(super) fn of(flags: &ExportArgs, quiet: bool, first: &Numbers) -> Result<Self, Failure> {
+    /// Starts the exporter and prints its address.
+    pub(super) fn start(flags: &ExportArgs, quiet: bool, first: &Numbers) -> Result<Self, Failure> {
         if flags.prometheus.is_none() && flags.prometheus_file.is_none() {
             return Ok(Self(None));
         }
@@ -39,18 +39,18 @@ impl Export {
         Ok(Self(Some(exporter)))
     }
 
-    /// Whether numbers are asked for.
+    /// Whether there is an exporter.
     pub(super) fn ticks(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The session goes on.
+    /// Updates the numbers, if it is time to.
     pub(super) fn tick(&mut self, numbers: impl FnOnce() -> Numbers) {
         let ticked = self.0.as_mut().map_or(Ok(()), |exporter| exporter.tick(numbers));
         self.tell(ticked);
     }
 
-    /// Numbers that are to be there at once: nothing has begun, or all is over.
+    /// Updates the numbers at once: before the session, or after it.
     pub(super) fn put(&mut self, numbers: &Numbers) {
         let put = self.0.as_mut().map_or(Ok(()), |exporter| exporter.put_now(numbers));
         self.tell(put);
@@ -66,11 +66,11 @@ impl Export {
     }
 }
 
-/// What a sweep has to export, slice by slice.
+/// The numbers of a sweep, updated with each slice.
 #[derive(Debug)]
 pub(super) struct SweepProgress {
     guards: usize,
-    /// Slices that were looked at.
+    /// Slices that are included so far.
     seen: usize,
     dropped: u64,
     /// Calls and delay by candidate.
@@ -82,14 +82,14 @@ impl SweepProgress {
         Self { guards, seen: 0, dropped: 0, delivered: Vec::new() }
     }
 
-    /// Before the first slice: calls are counted, and nothing is delayed.
+    /// The numbers before the first slice, while the census counts calls.
     pub(super) fn before(&self) -> Numbers {
         let sweep =
             SweepNumbers { phase: Some(PhaseKind::Census), guards: self.guards, ..SweepNumbers::default() };
         Numbers { session: None, sweep: Some(sweep) }
     }
 
-    /// After a slice.
+    /// The numbers after a slice.
     pub(super) fn numbers(
         &mut self,
         measured: &Measured,
@@ -106,7 +106,7 @@ impl SweepProgress {
         Numbers { session, sweep: Some(sweep) }
     }
 
-    /// After the last.
+    /// The numbers after the last slice.
     pub(super) fn over(&mut self, measured: &Measured) -> Numbers {
         let sweep = SweepNumbers { guard_broken: measured.guard.is_some(), ..self.so_far(measured) };
         Numbers { session: None, sweep: Some(sweep) }

@@ -24,10 +24,10 @@ use crate::{
     targets::{Target, TargetIndex, TargetKind, exact::plain_name},
 };
 
-/// Functions shown of each target without `--all`.
+/// Functions shown for each target without `--all`.
 const SHOWN: usize = 10;
 
-/// Resolves and prints.
+/// Resolves targets and prints what they select.
 pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let request = Request {
@@ -53,7 +53,7 @@ fn print_plans(prepared: &Prepared, plans: &BpfPlans, shown: usize) {
     let policies = &prepared.settings.policies;
     for (process, plan) in &plans.processes {
         header(plans, policies, process, plan).print();
-        // Those of the interpreter, which stand for all Python functions.
+        // The interpreter's sites serve all Python functions.
         for site in plan.sites.iter().filter(|site| site.function.is_none()) {
             print_site(site, plans.resolver.calibration());
         }
@@ -63,7 +63,7 @@ fn print_plans(prepared: &Prepared, plans: &BpfPlans, shown: usize) {
     }
 }
 
-/// Prints what an attach would tell the kernel module.
+/// Prints what an attach would write to the kernel module.
 fn print_kmod(prepared: &Prepared, plan: &KmodPlan, shown: usize) {
     let (pid, found) = (plan.process().pid(), plan.found());
     headers(prepared).iter().for_each(Lines::print);
@@ -156,21 +156,18 @@ impl Shown<'_> {
         print_written(kind, shown);
         let symbol = demangled.is_some().then_some(selected.name.as_str());
         let aliases = function.aliases.iter().map(String::as_str).filter(|alias| *alias != shown);
-        // One a line: names have commas in them.
+        // One name a line, because names may contain commas.
         for other in symbol.into_iter().chain(aliases) {
             print(format_args!("    also called {other}"));
             print_written(kind, other);
         }
         for line in &function.shadowed {
-            print(format_args!(
-                "    a later target selects it too, but does not get it: number {}",
-                line.0 + 1
-            ));
+            print(format_args!("    a later target selects it too, without effect: number {}", line.0 + 1));
         }
     }
 }
 
-/// How a targets file names a function, where that is not as it is called.
+/// Prints how a targets file writes a function, if that differs from its name.
 fn print_written(kind: TargetKind, name: &str) {
     let written = plain_name(kind, name);
     if *written != *name {

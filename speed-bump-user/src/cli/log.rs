@@ -1,4 +1,4 @@
-//! Log lines, which name what targets named.
+//! Log lines. Names from targets are escaped.
 
 use std::{fmt, io};
 
@@ -23,9 +23,9 @@ pub(super) fn init(verbose: u8) {
         _ => tracing::Level::TRACE,
     };
     let filter = Targets::new()
-        // All crates of ours: their names begin so.
+        // The prefix of the names of all crates of this workspace.
         .with_target("speed_bump", level)
-        // aya's relocation log is of interest only to who debugs aya.
+        // aya's relocation log only helps to debug aya.
         .with_default(if verbose > 3 { level } else { tracing::Level::ERROR });
     tracing_subscriber::registry()
         .with(
@@ -39,7 +39,7 @@ pub(super) fn init(verbose: u8) {
         .init();
 }
 
-/// A field, and above all the message, as one line that can be seen.
+/// Writes a field, such as the message, escaped and in one line.
 fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
     let value = format_args!("{value:?}");
     match field.name() {

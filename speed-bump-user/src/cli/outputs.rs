@@ -1,4 +1,4 @@
-//! What flags ask to be written besides what people read.
+//! The files that flags name: JSON, profiles, pages, trace events.
 
 use std::{
     fs::File,
@@ -31,20 +31,20 @@ use crate::{
     sys::descriptor::inherited,
 };
 
-/// See above.
+/// Outputs of a session.
 #[derive(Debug)]
 pub(super) struct Outputs {
     json: Option<Output>,
     pstats: Option<Output>,
     lines: Option<JsonLines>,
-    /// A line that somebody would have read could not be written, which was told.
+    /// Writing a line failed, not because the reader had gone. A warning was printed.
     lost_line: bool,
     ready: Option<File>,
 }
 
 impl Outputs {
-    /// Opens what can be opened before the session.
-    pub(super) fn of(flags: &SessionArgs) -> Result<Self, Failure> {
+    /// Opens the outputs that can be opened before the session.
+    pub(super) fn open(flags: &SessionArgs) -> Result<Self, Failure> {
         let ready = flags.ready_fd.map(|number| {
             inherited(number)
                 .with_context(|| format!("--ready-fd {number}: no such descriptor was inherited"))
@@ -59,42 +59,44 @@ impl Outputs {
         })
     }
 
-    /// Everything is attached.
+    /// Writes to `--ready-fd` that everything is attached.
     pub(super) fn ready(&mut self) {
         if let Some(Err(error)) = self.ready.take().map(|mut file| file.write_all(b"ready\n")) {
-            tell(format_args!("speed-bump-ebpf: warning: nobody hears of it at --ready-fd: {error}"));
+            tell(format_args!("speed-bump-ebpf: warning: cannot write to --ready-fd: {error}"));
         }
     }
 
-    /// Whether anything is written while the session goes on.
+    /// Whether the session writes lines while it runs.
     pub(super) fn ticks(&self) -> bool {
         self.lines.is_some()
     }
 
-    /// The session goes on: writes a line, if it is time for one. A place that takes none gets no more.
+    /// Writes a line, if it is time for one. After a failed write there are no more lines.
     pub(super) fn tick(&mut self, report: impl FnOnce() -> Option<SessionReport>) {
         let written = self.lines.as_mut().map(|lines| lines.tick(report));
-        self.look_at_line(written, "; --json-lines ends here");
+        self.check_line(written, "; --json-lines ends here");
     }
 
-    /// After a line that could not be written there are no more. Who has stopped reading misses none.
-    fn look_at_line(&mut self, written: Option<Result<(), JsonError>>, so: &str) {
+    /// Handles the result of a write: a failure ends the lines, and is lost output unless the reader has
+    /// gone.
+    fn check_line(&mut self, written: Option<Result<(), JsonError>>, consequence: &str) {
         if let Some(Err(error)) = written {
-            tell(format_args!("speed-bump-ebpf: warning: {error}{so}"));
+            tell(format_args!("speed-bump-ebpf: warning: {error}{consequence}"));
             self.lost_line |= !error.is_closed();
             self.lines = None;
         }
     }
 
-    /// Writes the report at the end: as the last line, and as JSON. To standard error if it cannot be written
-    /// there, as nothing that was counted is to be lost.
+    /// Writes the final report: as the last line, as JSON and as a profile. If the JSON cannot be written, it
+    /// goes to standard error, so that no counters are lost.
     pub(super) fn end(&mut self, report: &SessionReport) -> Result<(), Failure> {
         let written = self.lines.as_mut().map(|lines| lines.write(report));
-        self.look_at_line(written, "");
+        self.check_line(written, "");
         write_json(self.json.as_ref(), report)?;
         if let Some(pstats) = &self.pstats {
-            // Where there is no profile there is no file, and the reason is told.
-            let profile = Profile::of(&report.into()).map_err(|error| Failure::new(SYSTEM, error))?;
+            // Without a profile there is no file, and the error has the reason.
+            let profile =
+                Profile::from_session(&report.into()).map_err(|error| Failure::new(SYSTEM, error))?;
             write_pstats(pstats, &profile.with_callers())?;
         }
         if self.lost_line {
@@ -104,16 +106,16 @@ impl Outputs {
     }
 }
 
-/// Writes a report as JSON, if that is asked for. To standard error if it cannot be written there, as nothing
-/// that was measured is to be lost.
+/// Writes a report as JSON, if a flag names an output. If that fails, the JSON goes to standard error, so
+/// that no measurement is lost.
 pub(super) fn write_json(json: Option<&Output>, report: &impl Serialize) -> Result<(), Failure> {
     let Some(Err(error)) = json.map(|json| json::write(report, json)) else { return Ok(()) };
     let text = json::text(report).map_err(|error| Failure::new(SYSTEM, error))?;
     tell_as_is(printable_json(&text).trim_end());
-    Err(Failure::new(SYSTEM, anyhow!("{error}; it stands above, on standard error")))
+    Err(Failure::new(SYSTEM, anyhow!("{error}; the JSON is above, on standard error")))
 }
 
-/// What flags of `sweep` ask to be written besides what people read.
+/// Outputs of a sweep.
 #[derive(Debug)]
 pub(super) struct SweepOutputs {
     json: Option<Output>,
@@ -123,8 +125,8 @@ pub(super) struct SweepOutputs {
 }
 
 impl SweepOutputs {
-    /// Looks whether they can be written, before the sweep.
-    pub(super) fn of(flags: &SweepArgs) -> Result<Self, Failure> {
+    /// Checks before the sweep that the outputs can be written.
+    pub(super) fn open(flags: &SweepArgs) -> Result<Self, Failure> {
         let at = |path: &Option<PathBuf>| path.as_deref().map(output_at).transpose();
         let outputs = Self {
             json: at(&flags.json)?,
@@ -140,7 +142,7 @@ impl SweepOutputs {
         Ok(outputs)
     }
 
-    /// Whether one of them goes to standard output, where people would read the report.
+    /// Whether one of them goes to standard output, in place of the text report.
     pub(super) fn take_stdout(&self) -> bool {
         self.on_stdout() > 0
     }
@@ -150,7 +152,7 @@ impl SweepOutputs {
         all.into_iter().filter(|output| matches!(output, Some(Output::Stdout))).count()
     }
 
-    /// Writes them, the JSON first: all else can be made from it.
+    /// Writes them, the JSON first: `report` can make the others from it.
     pub(super) fn write(&self, experiment: &Experiment) -> Result<(), Failure> {
         write_json(self.json.as_ref(), experiment)?;
         if let Some(html) = &self.html {
@@ -160,12 +162,12 @@ impl SweepOutputs {
     }
 }
 
-/// A path that a flag names, if a report can be written there.
+/// Checks that a report can be written to a path.
 pub(super) fn output_at(path: &Path) -> Result<Output, Failure> {
     Output::at(path.to_owned()).map_err(|error| Failure::new(USAGE, error))
 }
 
-/// Writes what a sweep found as a page, and says where, unless that is not asked for.
+/// Writes a sweep as a page, and says where, unless `quiet`.
 pub(super) fn write_html(to: &Output, experiment: &Experiment, quiet: bool) -> Result<(), Failure> {
     to.write(Content::Bytes(html::render(experiment).as_bytes()))
         .map_err(|error| Failure::new(SYSTEM, error))?;
@@ -175,7 +177,7 @@ pub(super) fn write_html(to: &Output, experiment: &Experiment, quiet: bool) -> R
     Ok(())
 }
 
-/// Writes its slices as trace events.
+/// Writes the slices of a sweep as trace events.
 pub(super) fn write_trace_events(to: &Output, experiment: &Experiment) -> Result<(), Failure> {
     json::write(&trace(experiment), to).map_err(|error| Failure::new(SYSTEM, error))
 }

@@ -1,4 +1,4 @@
-//! `report`: what was found, once more, from what was measured.
+//! `report`: prints sweeps and sessions from their JSON.
 
 mod experiment;
 mod session;
@@ -22,16 +22,16 @@ use crate::{
     stats::report,
 };
 
-/// Records are some MB at most; whatever else the path leads to.
+/// Limit for a file. Records have some MB at most.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// What a file may have in it.
+/// The record in a file.
 enum Recorded {
     Sweep(Box<Experiment>),
     Session(RecordedSession),
 }
 
-/// Reads records, and reports.
+/// Reads the files and prints the report.
 pub(super) fn run(arguments: &ReportArgs) -> Result<ExitCode, Failure> {
     let read = |path: &Path| read(path).map_err(|error| Failure::new(USAGE, error));
     let records = arguments.files.iter().map(|path| read(path)).collect::<Result<Vec<Recorded>, _>>()?;
@@ -40,13 +40,13 @@ pub(super) fn run(arguments: &ReportArgs) -> Result<ExitCode, Failure> {
         [Recorded::Sweep(before), Recorded::Sweep(last)] => experiment::run(arguments, Some(before), last),
         [Recorded::Session(session)] => session::run(arguments, session),
         _ => {
-            let text = "two sweeps are compared; sessions are added up, by --add";
+            let text = "two files must be two sweeps, to compare; to add up sessions, use --add";
             Err(Failure::new(USAGE, anyhow!(text)))
         }
     }
 }
 
-/// A sweep, with the analysis done anew, or a session.
+/// Reads a sweep, and repeats its analysis, or a session.
 fn read(path: &Path) -> Result<Recorded> {
     let name = path.display();
     let mut text = Vec::new();
@@ -66,7 +66,7 @@ fn read(path: &Path) -> Result<Recorded> {
         record::SCHEMA => {
             let measured: Measured =
                 serde_json::from_slice(&text).with_context(|| format!("{name} is not a whole experiment"))?;
-            Ok(Recorded::Sweep(Box::new(Experiment::of(measured))))
+            Ok(Recorded::Sweep(Box::new(Experiment::new(measured))))
         }
         report::SCHEMA => {
             let session =
@@ -81,7 +81,7 @@ fn read(path: &Path) -> Result<Recorded> {
     }
 }
 
-/// What every report of ours begins with.
+/// The field that names the format of a record.
 #[derive(serde::Deserialize)]
 struct Schema {
     schema: String,

@@ -1,4 +1,4 @@
-//! What flags and environment ask for.
+//! Builds a [`Request`] from flags and environment.
 
 use std::num::NonZeroU64;
 
@@ -11,25 +11,25 @@ use super::{
 };
 use crate::{policy::Dose, prepare::Request, targets::source::TargetSource, units::Nanos};
 
-/// The delay of a trigger where neither flag nor environment says one; upstream's.
+/// The delay if neither flag nor environment sets one; upstream's default.
 const DEFAULT_DELAY: Nanos = Nanos(1_000);
 
-/// What is asked for, without what sessions alone have.
+/// The parts of a request that `list` and sessions have in common.
 pub(super) fn selection(select: &SelectArgs, environment: &Environment) -> Result<Request, Failure> {
     Ok(Request {
         allow_empty: select.allow_empty,
         default: dose(select, None, environment),
-        engine: select.way.engine,
-        entry: select.way.entry,
-        inject: !select.way.no_inject,
-        inject_timeout: select.way.inject_timeout,
-        accept_upstream_module: select.way.accept_upstream_module,
+        engine: select.engine.engine,
+        entry: select.engine.entry,
+        inject: !select.engine.no_inject,
+        inject_timeout: select.engine.inject_timeout,
+        accept_upstream_module: select.engine.accept_upstream_module,
         times: select.times,
         ..Request::new(targets(&select.which, environment)?)
     })
 }
 
-/// What is asked of a session.
+/// The request of a session.
 pub(super) fn session(
     select: &SelectArgs,
     flags: &SessionArgs,
@@ -46,7 +46,7 @@ pub(super) fn session(
     })
 }
 
-/// What a target gets that leaves it open; `frequency` is the flag's.
+/// The default dose of targets; `frequency` is the flag's.
 fn dose(select: &SelectArgs, frequency: Option<NonZeroU64>, environment: &Environment) -> Dose {
     Dose {
         delay: select.delay.or(environment.delay).unwrap_or(DEFAULT_DELAY),
@@ -54,7 +54,7 @@ fn dose(select: &SelectArgs, frequency: Option<NonZeroU64>, environment: &Enviro
     }
 }
 
-/// Where the targets come from.
+/// The source of the targets.
 pub(super) fn targets(which: &TargetArgs, environment: &Environment) -> Result<TargetSource, Failure> {
     if !which.lines.is_empty() {
         return Ok(TargetSource::lines("--target", &which.lines));

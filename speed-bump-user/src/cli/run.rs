@@ -1,4 +1,4 @@
-//! `run`: starts a command, covers it from its first instruction, and ends as it ends.
+//! `run`: starts a command, covers it from its first instruction, and ends with its exit code.
 
 use std::{
     os::{fd::AsFd as _, unix::process::ExitStatusExt as _},
@@ -29,18 +29,18 @@ use crate::{
     units::Nanos,
 };
 
-/// Runs the command; its exit code.
+/// Runs the command and returns its exit code.
 pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
-    // Before there are other threads, which would get the signals.
+    // Before the tool starts other threads, which would receive the signals.
     let signals = HeldSignals::hold();
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let flags = &arguments.session;
     if flags.json_lines.as_deref().is_some_and(|path| path.as_os_str() == "-") {
-        let text = "--json-lines -: standard output is the command's; name a file";
+        let text = "--json-lines -: standard output belongs to the command; name a file";
         return Err(Failure::new(USAGE, anyhow!(text)));
     }
-    let mut outputs = Outputs::of(flags)?;
-    let mut export = Export::of(&flags.export, flags.quiet, &Numbers::default())?;
+    let mut outputs = Outputs::open(flags)?;
+    let mut export = Export::start(&flags.export, flags.quiet, &Numbers::default())?;
     let user = arguments.user.as_deref().map(User::named).transpose();
     let user = user.map_err(|error| Failure::new(USAGE, error))?;
     let system = |error: anyhow::Error| Failure::new(SYSTEM, error);
@@ -61,7 +61,7 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     let (mut launch, command_events) =
         Launch::start(&arguments.command, user.as_ref(), signals.inherited()).map_err(not_started)?;
     let mut is_detached = false;
-    // From here on the command runs, and whatever goes wrong with us is no reason for it not to.
+    // From here on the command runs. An error of the tool must not end it.
     let watched = pass_signals_on(signals, &launch).and_then(|()| {
         session.expect(launch.pid(), command_events, launch.detach())?;
         let _control = listen(&session.controls(), &[launch.pid()]);
@@ -76,7 +76,7 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
         });
         let ended = with_ticks(ticks, || {
             let ended = runtime.block_on(session.run());
-            // At once, however long it takes to write what others read.
+            // Detach at once, even if writing outputs takes long.
             session.detach();
             is_detached = true;
             ended
@@ -107,11 +107,11 @@ pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
     if verbose {
         tell(format_args!("detached after {}: the command ended: {status}", Nanos::from(report.duration)));
     }
-    // The command's own failure is worth more than ours.
+    // A failure of the command takes precedence over a failure of the tool.
     Ok(if status.success() && written.is_err() { SYSTEM.into() } else { code(status) })
 }
 
-/// Does this, and meanwhile that again and again, if there is anything to do.
+/// Runs `run`. Meanwhile calls `tick`, if any, every [`REFRESH`] on another thread.
 fn with_ticks<T>(tick: Option<impl FnMut() + Send>, run: impl FnOnce() -> T) -> T {
     let (runs, is_over) = channel::<()>();
     thread::scope(|scope| {
@@ -123,7 +123,7 @@ fn with_ticks<T>(tick: Option<impl FnMut() + Send>, run: impl FnOnce() -> T) -> 
             })
         });
         if let Some(Err(error)) = ticking {
-            tell(format_args!("speed-bump-ebpf: warning: nothing is written before the end: {error}"));
+            tell(format_args!("speed-bump-ebpf: warning: outputs are only written at the end: {error}"));
         }
         let result = run();
         drop(runs);
@@ -135,13 +135,13 @@ fn pass_signals_on(signals: HeldSignals, launch: &Launch) -> anyhow::Result<()> 
     let process = Process::open(launch.pid());
     let pidfd = match &process {
         Ok(process) => process.as_fd().try_clone_to_owned()?,
-        // It has ended already, and signals with it.
+        // The command has already ended.
         Err(_) => return Ok(()),
     };
     signals.pass_to(pidfd).context("cannot pass signals on")
 }
 
-/// The exit code of a command that ended like this, as shells have it.
+/// The exit code for a command's status, as shells compute it.
 fn code(status: ExitStatus) -> ExitCode {
     const SIGNALLED: i32 = 128;
     let code = status.code().or_else(|| Some(SIGNALLED + status.signal()?)).unwrap_or(1);

@@ -1,4 +1,4 @@
-//! `sessions` and `set`: what runs, and changing it.
+//! `sessions` and `set`: list and change running sessions.
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ use crate::{
     units::Nanos,
 };
 
-/// Lists the sessions that run.
+/// Lists the running sessions.
 pub(super) fn list(arguments: &SessionsArgs) -> Result<ExitCode, Failure> {
     let sessions = sessions()?;
     if arguments.json {
@@ -68,7 +68,7 @@ pub(super) fn set(arguments: &SetArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let delays: Vec<String> = changed.delay_ns.iter().map(|delay| Nanos(*delay).to_string()).collect();
-    let later = if changed.targets > 0 { ", and those that it comes to know" } else { "" };
+    let later = if changed.targets > 0 { ", and those that become known later" } else { "" };
     print(format_args!(
         "session {pid}: delay {} for {}{later}",
         delays.join(", "),

@@ -1,8 +1,7 @@
-//! The signals that end a session, and with it the tool.
-//!
-//! The first one has the session stop, which ends all delays; then the tool reports. Where it hangs, in a
-//! write to a terminal that takes nothing any more (Ctrl-S) or in a file system that never answers, a second
-//! one ends it at once. A terminal like that, and memory or a file that never answers, end it without one.
+//! Signals that end a session and the tool. The first signal stops the session, which ends all delays; then
+//! the tool reports. The tool may hang in a write to a frozen terminal (Ctrl-S), or in a file system or
+//! memory that never answers. Then a second signal ends it at once, and without one it ends after three
+//! seconds.
 
 mod hung;
 
@@ -32,19 +31,19 @@ use crate::{
     sys::signals,
 };
 
-/// How often the tool looks, after a signal, whether its terminal takes anything.
-const LOOKS: Duration = Duration::from_millis(250);
-/// A terminal that takes nothing at so many looks in a row will not take the report, and a read that has not
-/// returned will not return.
-const MAX_LOOKS: u32 = 12;
-/// What is said then.
+/// How often the tool polls after a signal whether it hangs.
+const POLL: Duration = Duration::from_millis(250);
+/// After this many polls in a row, a frozen terminal counts as hung, and so does a read that has not
+/// returned.
+const MAX_POLLS: u32 = 12;
+/// The message when a read hangs.
 const HUNG: &str = "speed-bump-ebpf: error: memory or a file of a process did not answer for three seconds: \
-                    whoever serves its file system or its memory (FUSE, NFS, userfaultfd) may hang; nothing \
-                    is reported";
-/// The exit code of what signal N has ended is so much more than N (POSIX shells).
+                    the server of its file system or memory (FUSE, NFS, userfaultfd) may hang; there is no \
+                    report";
+/// The exit code of a command that signal N ended is this plus N (POSIX shells).
 const BY_SIGNAL: i32 = 128;
 
-/// Signals that stop a session, from here on: they end the process no more, and none is lost.
+/// Catches the signals that stop a session: they no longer end the process, and none is lost.
 #[derive(Debug)]
 pub(super) struct StopSignals {
     first: Arc<OnceLock<&'static str>>,
@@ -54,22 +53,22 @@ pub(super) struct StopSignals {
 /// Whether a second signal ends the tool at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Second {
-    /// The kernel removes what is in place then.
+    /// The kernel then removes the session's probes.
     Ends,
-    /// What is in place would stay.
+    /// Breakpoints would stay in place.
     IsLikeTheFirst,
 }
 
 impl Second {
-    /// Of sessions with this engine: the kernel module's breakpoints stay when the tool is gone.
+    /// For sessions with this engine: breakpoints of the kernel module outlive the tool.
     pub(super) fn with(engine: EngineChoice) -> Self {
         if engine == EngineChoice::Only(EngineKind::Kmod) { Self::IsLikeTheFirst } else { Self::Ends }
     }
 }
 
 impl StopSignals {
-    /// Has SIGINT, SIGTERM and SIGHUP ask for this stop, on a thread of their own: the session may be waiting
-    /// for the kernel.
+    /// Makes SIGINT, SIGTERM and SIGHUP ask for this stop. A separate thread handles them, because the
+    /// session may be waiting for the kernel.
     ///
     /// # Errors
     /// The handlers could not be installed, or the thread not started.
@@ -77,8 +76,8 @@ impl StopSignals {
         Self::on_each(move || stop.ask(), second)
     }
 
-    /// Has them do this, each time that one comes. The calling thread, and those that it starts from here on,
-    /// leave them to the one that listens.
+    /// Calls `act` for each of these signals. The calling thread blocks them, and so do threads that it
+    /// starts later; the listening thread receives them.
     ///
     /// # Errors
     /// As [`StopSignals::ask`].
@@ -92,7 +91,7 @@ impl StopSignals {
         let heard = Arc::clone(&first);
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
-        // All other threads may come to wait for what never comes.
+        // Any other thread may hang.
         signals::leave_to_others();
         let listen = move || {
             signals::take();
@@ -100,22 +99,22 @@ impl StopSignals {
                 let came = coming.next().await;
                 let _ = heard.set(came.name);
                 act();
-                let (mut looks, mut frozen, mut reading) = (looks(), 0, Reading::default());
+                let (mut polls, mut frozen, mut reading) = (polls(), 0, Reading::default());
                 loop {
                     tokio::select! {
                         _ = coming.next() => match second {
                             Second::Ends => exit(BY_SIGNAL + came.number),
                             Second::IsLikeTheFirst => act(),
                         },
-                        _ = looks.tick(), if second == Second::Ends => {
+                        _ = polls.tick(), if second == Second::Ends => {
                             let is_frozen = is_frozen(&stderr()) || is_frozen(&stdout());
                             frozen = if is_frozen { frozen + 1 } else { 0 };
-                            if frozen > MAX_LOOKS {
+                            if frozen > MAX_POLLS {
                                 exit(BY_SIGNAL + came.number);
                             }
-                            // What is written then takes as long as it takes.
-                            if !over.load(Ordering::Relaxed) && reading.look() > MAX_LOOKS {
-                                if takes(&stderr()) {
+                            // After the session, writing the report may take any time.
+                            if !over.load(Ordering::Relaxed) && reading.poll() > MAX_POLLS {
+                                if is_writable(&stderr()) {
                                     tell(HUNG);
                                 }
                                 exit(BY_SIGNAL + came.number);
@@ -129,25 +128,25 @@ impl StopSignals {
         Ok(Self { first, is_over })
     }
 
-    /// The session is over: nothing of its processes is read any more.
+    /// Notes that the session is over: the tool no longer reads from its processes.
     pub(super) fn session_is_over(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// The first that came.
+    /// The first signal that arrived.
     pub(super) fn first(&self) -> Option<&'static str> {
         self.first.get().copied()
     }
 }
 
-/// A signal that came.
+/// A signal that arrived.
 #[derive(Clone, Copy, Debug)]
 struct Came {
     name: &'static str,
     number: i32,
 }
 
-/// Those that are caught.
+/// The caught signals.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -173,20 +172,20 @@ impl Signals {
     }
 }
 
-fn looks() -> Interval {
-    let mut looks = interval(LOOKS);
-    // Looks that come late are not made up for.
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    looks
+fn polls() -> Interval {
+    let mut polls = interval(POLL);
+    // Do not make up for late polls.
+    polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    polls
 }
 
-/// Whether it is a terminal that takes nothing now.
-fn is_frozen(of: &(impl AsFd + IsTerminal)) -> bool {
-    of.is_terminal() && !takes(of)
+/// Whether this is a terminal that accepts no output now.
+fn is_frozen(stream: &(impl AsFd + IsTerminal)) -> bool {
+    stream.is_terminal() && !is_writable(stream)
 }
 
-/// Whether it takes something now.
-fn takes(of: &impl AsFd) -> bool {
+/// Whether a write would not block now.
+fn is_writable(stream: &impl AsFd) -> bool {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut [PollFd::new(of, PollFlags::OUT)], Some(&at_once)) != Ok(0)
+    poll(&mut [PollFd::new(stream, PollFlags::OUT)], Some(&at_once)) != Ok(0)
 }

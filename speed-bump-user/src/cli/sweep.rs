@@ -1,4 +1,4 @@
-//! `sweep`: an experiment on a running service, and its report.
+//! `sweep`: runs an experiment on a running service and prints its report.
 
 mod options;
 mod preparing;
@@ -37,11 +37,11 @@ use progress::Progress;
 /// Runs an experiment, and reports.
 pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
-    let outputs = SweepOutputs::of(arguments)?;
-    let sweep = Sweep::new(options::of(arguments, &environment)?);
+    let outputs = SweepOutputs::open(arguments)?;
+    let sweep = Sweep::new(options::from_flags(arguments, &environment)?);
     sweep.check()?;
     let quit = sweep.quit();
-    let signals = StopSignals::on_each(move || quit.ask(), Second::with(arguments.way.engine))
+    let signals = StopSignals::on_each(move || quit.ask(), Second::with(arguments.engine.engine))
         .context("cannot listen for signals")
         .map_err(|error| Failure::new(SYSTEM, error))?;
     let mut shown = Shown::begin(arguments, &signals)?;
@@ -56,7 +56,7 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     if !outputs.take_stdout() {
         let text = text::render(&experiment, style());
         print_as_is(text.trim_end());
-        // Nothing that was measured is to be lost.
+        // If standard output fails, print to standard error, so that no measurement is lost.
         terminal::flush();
         if lost(Stream::Output).is_some() {
             tell_as_is(text.trim_end());
@@ -73,10 +73,10 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What would be done with the functions that are worth an experiment.
+/// The text of `--plan`.
 fn plan(arguments: &SweepArgs, outlook: &Outlook) -> Lines {
     let mut lines = Lines::from(format!(
-        "{} of {} functions take {:.1} % of a unit's time or more; a unit takes {}",
+        "{} of {} functions take {:.1} % of the time per unit or more; a unit takes {}",
         outlook.functions,
         outlook.candidates,
         arguments.worth * 100.0,
@@ -86,7 +86,7 @@ fn plan(arguments: &SweepArgs, outlook: &Outlook) -> Lines {
     lines
 }
 
-/// What is shown and exported while it runs.
+/// Shows and exports progress while the sweep runs.
 struct Shown<'a> {
     quiet: bool,
     signals: &'a StopSignals,
@@ -100,12 +100,12 @@ impl<'a> Shown<'a> {
     fn begin(arguments: &SweepArgs, signals: &'a StopSignals) -> Result<Self, Failure> {
         let quiet = arguments.quiet;
         let exported = SweepProgress::new(arguments.guards.len());
-        let export = Export::of(&arguments.export, quiet, &exported.before())?;
+        let export = Export::start(&arguments.export, quiet, &exported.before())?;
         let progress = Progress::new(quiet, stderr().is_terminal());
         Ok(Self { quiet, signals, preparing: None, progress, export, exported })
     }
 
-    /// Leaves nothing of the table, and exports the last numbers.
+    /// Clears the table, and exports the last numbers.
     fn end(mut self, experiment: Result<Experiment, SweepError>) -> Result<Experiment, Failure> {
         self.preparing = None;
         self.progress.end();

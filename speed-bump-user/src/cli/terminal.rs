@@ -1,11 +1,8 @@
-//! Telling people, and programs, what came out.
-//!
-//! Everything goes a line at a time through [`printable`](crate::printable): names that targets chose are in
-//! most lines, and a line break in one of them is not ours. What has several lines is told as [`Lines`].
-//!
-//! `println!` panics when its reader is gone (`list | head`, a closed ssh session). What nobody reads is not
-//! worth ending for, least of all while something is attached. Of what somebody would read and was not
-//! written, as the device is full, the command tells when it ends ([`lost`]).
+//! Output to the user and to programs. Each line goes through [`printable`](crate::printable): most lines
+//! contain names that targets chose, and a line break in such a name must not break the line. Text of several
+//! lines is [`Lines`]. `println!` panics when its reader is gone (`list | head`, a closed ssh session). The
+//! tool ignores a missing reader, above all while something is attached. If a write fails for another reason,
+//! such as a full device, the command reports it at its end ([`lost`]).
 
 use std::{
     env,
@@ -17,16 +14,16 @@ use std::{
 
 use crate::{printable::Printable, report::text::Style, stats::table::Size};
 
-/// A terminal's size; what is usual where it is not known.
-pub fn size(of: impl AsFd) -> Size {
-    let size = rustix::termios::tcgetwinsize(of);
+/// A terminal's size; a usual size if unknown.
+pub fn size(terminal: impl AsFd) -> Size {
+    let size = rustix::termios::tcgetwinsize(terminal);
     let (lines, columns) = size.map_or((0, 0), |size| (size.ws_row.into(), size.ws_col.into()));
     let known = |size: usize, usual| if size == 0 { usual } else { size };
     Size { lines: known(lines, 24), columns: known(columns, 80) }
 }
 
-/// How text on standard output is to be: plain, or what a terminal there shows. Colours are for those who did
-/// not say `NO_COLOR` (<https://no-color.org>).
+/// The style of text on standard output: plain, or the terminal's width and colours. `NO_COLOR` turns colours
+/// off (<https://no-color.org>).
 pub fn style() -> Style {
     if !stdout().is_terminal() {
         return Style::PLAIN;
@@ -36,17 +33,17 @@ pub fn style() -> Style {
     Style { columns: size(stdout()).columns, colour: !is_set("NO_COLOR") && !is_dumb }
 }
 
-/// A stream that results go to.
+/// An output stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
-    /// Standard output: results, as programs want them.
+    /// Standard output: results for programs.
     Output,
-    /// Standard error: all else, and what people read of a session.
+    /// Standard error: everything else, and what the user reads of a session.
     Errors,
 }
 
 impl Stream {
-    /// Why something was not written there: the first failure.
+    /// The first error of a write to this stream.
     fn failure(self) -> &'static OnceLock<io::Error> {
         static OUTPUT: OnceLock<io::Error> = OnceLock::new();
         static ERRORS: OnceLock<io::Error> = OnceLock::new();
@@ -56,7 +53,7 @@ impl Stream {
         }
     }
 
-    /// Notes that something could not be written there.
+    /// Notes the error of a write, if it failed.
     pub fn note(self, written: io::Result<()>) {
         if let Err(error) = written {
             let _ = self.failure().set(error);
@@ -64,12 +61,12 @@ impl Stream {
     }
 }
 
-/// Why something was not written to a stream that somebody may still read.
-pub fn lost(of: Stream) -> Option<&'static io::Error> {
-    of.failure().get().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
+/// The first failed write to a stream, unless its reader had gone.
+pub fn lost(stream: Stream) -> Option<&'static io::Error> {
+    stream.failure().get().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
 }
 
-/// Writes what is still to be written to standard output.
+/// Flushes standard output.
 pub fn flush() {
     Stream::Output.note(stdout().flush());
 }
@@ -79,8 +76,8 @@ pub fn print(line: impl Display) {
     print_as_is(&Printable(line).to_string());
 }
 
-/// Writes text of the result to standard output as it is: our own, with nothing in it from outside, or made
-/// for programs. After one that could not be written there is none: it would be taken for the whole.
+/// Writes text to standard output without escaping: text for programs, or text without names from outside.
+/// After a failed write it writes no more, so that a partial result does not look complete.
 pub fn print_as_is(text: &str) {
     if Stream::Output.failure().get().is_none() {
         Stream::Output.note(writeln!(stdout().lock(), "{text}"));
@@ -92,19 +89,19 @@ pub fn for_programs() -> impl io::Write {
     stdout().lock()
 }
 
-/// Writes a line for people to standard error.
+/// Writes a line for the user to standard error.
 pub fn tell(line: impl Display) {
-    // In one piece: others write there, too.
+    // In one write, since other programs may write there too.
     let line = format!("{}\n", Printable(line));
     Stream::Errors.note(io::stderr().lock().write_all(line.as_bytes()));
 }
 
-/// Writes text for people or programs to standard error as it is, like [`print_as_is`].
+/// Writes text to standard error without escaping, like [`print_as_is`].
 pub fn tell_as_is(text: &str) {
     Stream::Errors.note(writeln!(io::stderr().lock(), "{text}"));
 }
 
-/// What is told in several lines. The breaks between them are ours; a break within one came from outside.
+/// Text of several lines. A line break within one of them came from outside and is escaped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lines(Vec<String>);
 
@@ -114,7 +111,7 @@ impl Lines {
         self.0.push(line.into());
     }
 
-    /// The same with this before the first line.
+    /// Puts `prefix` before the first line.
     #[must_use]
     pub fn after(mut self, prefix: &str) -> Self {
         match self.0.first_mut() {
@@ -162,7 +159,7 @@ impl Display for Lines {
     }
 }
 
-/// An error that is told in several lines.
+/// An error message of several lines.
 impl std::error::Error for Lines {}
 
 #[cfg(test)]
@@ -172,9 +169,9 @@ mod tests {
     #[test]
     fn breaks_between_lines_are_lines_and_breaks_in_them_are_not() {
         let mut lines = Lines::from("line 3 selects nothing");
-        lines.push("  nearest are a\nb");
+        lines.push("  similar names are a\nb");
         let lines = lines.after("warning: ");
-        assert_eq!(lines.to_string(), "warning: line 3 selects nothing\n  nearest are a\\nb");
+        assert_eq!(lines.to_string(), "warning: line 3 selects nothing\n  similar names are a\\nb");
         let mut all = Lines::default();
         all.extend([lines.clone(), Lines::from("more")]);
         assert_eq!(all.to_string(), format!("{lines}\nmore"));

@@ -1,4 +1,4 @@
-//! Notices and headers in words.
+//! Texts of notices and headers.
 
 use std::fmt::Write as _;
 
@@ -23,7 +23,7 @@ use crate::{
     units::Nanos,
 };
 
-/// Says it on standard error.
+/// Prints the notices on standard error.
 pub(super) fn tell_notices(notices: &[Notice]) {
     notices.iter().for_each(|of| notice(of).after("speed-bump-ebpf: ").tell());
 }
@@ -32,13 +32,13 @@ fn notice(notice: &Notice) -> Lines {
     match notice {
         Notice::NoTarget(no_target) => no_target.to_string().into(),
         Notice::Looked { pid, functions } => {
-            let looked = format!("looked at {functions} functions, and has left");
-            format!("process {pid}: the helper was loaded into it, {looked}").into()
+            let inspected = format!("inspected {functions} functions and detached");
+            format!("process {pid}: the helper was loaded, {inspected}").into()
         }
         Notice::Seen { pid, text } => format!("process {pid}: {text}").into(),
         Notice::NotLooked { pid, why } => format!("process {pid}: {why}").into(),
         Notice::OtherSession { pid, session } => format!(
-            "warning: process {pid}: session {session} is of this process too; a call that both delay waits \
+            "warning: process {pid}: session {session} is attached to it too; a call that both delay waits \
              for both"
         )
         .into(),
@@ -53,20 +53,20 @@ fn notice(notice: &Notice) -> Lines {
         )
         .into(),
         Notice::BelowColdFloor { line, delay, floor } => format!(
-            "warning: line {line}: a delay of {delay} is exact for calls in quick succession alone: one that \
-             comes after a sleep, or after much other code, loses up to {floor}"
+            "warning: line {line}: a delay of {delay} is exact only for calls in quick succession: a call \
+             after a sleep, or after much other code, loses up to {floor}"
         )
         .into(),
         Notice::NotTimed { text } => format!("warning: {text}").into(),
         Notice::LongInKernel { line, delay } => format!(
-            "warning: line {line}: a delay of {delay} is spun in the kernel and holds up all else on that \
-             CPU. `--engine signal` spins it in the process"
+            "warning: line {line}: a delay of {delay} spins in the kernel and holds up everything else on \
+             that CPU. `--engine signal` spins it in the process"
         )
         .into(),
     }
 }
 
-/// A target that selects nothing, and a line for each reason.
+/// The message for a target that selects nothing, with a line for each reason.
 pub(super) fn selects_nothing(nothing: &SelectsNothing) -> Lines {
     let SelectsNothing { line, target, processes } = nothing;
     let mut lines = Lines::from(format!("line {line}: `{target}` selects nothing"));
@@ -75,13 +75,15 @@ pub(super) fn selects_nothing(nothing: &SelectsNothing) -> Lines {
             let reason = match reason {
                 Reason::Found(text) => text.clone(),
                 Reason::SelectedBy(line) => {
-                    format!("what it would select is selected by line {line} already")
+                    format!("line {line} already selects what it would select")
                 }
-                Reason::NoFile { pattern } => format!("no file that it maps is like `{pattern}`"),
-                Reason::Jit => "it runs code that it has compiled itself, in memory of no file (JIT: Java, \
-                                node, PyPy and others): functions there have no symbols and cannot be targets"
-                    .to_owned(),
-                Reason::Nearest(names) => format!("nearest are `{}`", names.join("`, `")),
+                Reason::NoFile { pattern } => format!("it maps no file that matches `{pattern}`"),
+                Reason::Jit => {
+                    "it runs code that it has compiled itself, outside of any file (JIT: Java, node, \
+                                PyPy and others): such functions have no symbols and cannot be targets"
+                        .to_owned()
+                }
+                Reason::Nearest(names) => format!("similar names are `{}`", names.join("`, `")),
             };
             lines.push(format!("  process {pid}: {reason}"));
         }
@@ -89,7 +91,7 @@ pub(super) fn selects_nothing(nothing: &SelectsNothing) -> Lines {
     lines
 }
 
-/// What the session is about, in a few lines for each process.
+/// The session's header: a few lines for each process.
 pub(super) fn headers(prepared: &Prepared) -> Vec<Lines> {
     let policies = &prepared.settings.policies;
     match &prepared.plans {
@@ -111,11 +113,11 @@ fn kmod_header(plan: &KmodPlan) -> String {
     )
 }
 
-/// What the session is about in a process, with the BPF object.
+/// The header for one process.
 pub(super) fn header(plans: &BpfPlans, policies: &PolicyTable, process: &Process, plan: &Plan) -> Lines {
     let comm = process.name();
     let mut text = format!("process {} ({comm}): ", process.pid());
-    // The helper's functions and its site show only once it is in.
+    // The helper's functions and its site are not known before it is loaded.
     if !plan.functions.is_empty() || !plan.sites.is_empty() {
         let (functions, sites) = (plan.functions.len(), plan.sites.len());
         let _ = write!(text, "{} at {}, ", counted(functions, "function"), counted(sites, "probe site"));
@@ -150,14 +152,14 @@ pub(super) fn header(plans: &BpfPlans, policies: &PolicyTable, process: &Process
             lines.push(format!("  {costs}"));
         }
         PythonPlan::Impossible(why) if plans.python_in_children => {
-            lines.push(format!("  Python functions of its descendants are covered; of its own none: {why}"));
+            lines.push(format!("  only Python functions of its descendants are covered, not its own: {why}"));
         }
         PythonPlan::Impossible(why) => lines.push(format!("  Python targets select nothing: {why}")),
     }
     lines
 }
 
-/// The engines for a process.
+/// Names the engines for a process.
 fn engines(plans: &BpfPlans, policies: &PolicyTable, plan: &Plan) -> String {
     let targets = plans.resolver.targets().iter();
     let kinds: Vec<EngineKind> = targets.map(|(index, _)| plans.engine(policies, index, plan)).collect();
@@ -181,7 +183,7 @@ pub(super) fn counted(count: usize, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What the calls of Python functions will cost, in a sentence.
+/// A sentence about what calls of Python functions will cost.
 fn python_costs(
     source: EntrySource,
     version: PythonVersion,

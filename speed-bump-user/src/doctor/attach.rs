@@ -1,5 +1,5 @@
-//! What an attach begins with, tried: loading the programs, attaching to functions of our own, and following
-//! children.
+//! Tries the first steps of an attach: loading the programs, attaching to functions of the tool, and
+//! following children.
 
 use super::{Check, machine::Machine};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     units::Nanos,
 };
 
-/// All of them.
+/// All checks of this file.
 pub(super) fn checks(machine: &Machine) -> [Check; 4] {
     [attach(machine), bpf(machine), uprobe_multi(machine), children(machine)]
 }
@@ -17,7 +17,7 @@ pub(super) fn checks(machine: &Machine) -> [Check; 4] {
 fn attach(machine: &Machine) -> Check {
     const NAME: &str = "attach";
     match &machine.attach {
-        Ok(_) => Check::pass(NAME, "tried on functions of this program, works"),
+        Ok(_) => Check::pass(NAME, "tried on functions of the tool, works"),
         Err(error) => Check::fail(NAME, "nothing can be attached", error.to_string()),
     }
 }
@@ -35,7 +35,7 @@ fn bpf(machine: &Machine) -> Check {
     };
     match &machine.privileges {
         Ok(held) if held.require(kernel.attach_by()).is_ok() => {
-            let detail = format!("refused to us, although we hold the capabilities: {reason}");
+            let detail = format!("the kernel refuses, although the tool holds the capabilities: {reason}");
             Check::fail(NAME, detail, held.forbidder().way_out())
         }
         _ => Check::skip(NAME, format!("cannot be tried without the capabilities below: {reason}")),
@@ -54,7 +54,7 @@ fn uprobe_multi(machine: &Machine) -> Check {
         (true, true) => Check::pass(NAME, "one link for many probe sites, by process"),
         (true, false) => Check::warn(
             NAME,
-            "present, but it takes a PID for a thread's (before Linux 6.10): one link per probe site is \
+            "present, but it takes a PID for a thread id (before Linux 6.10): one link per probe site is \
              used, which attaches and detaches more slowly",
             WAY_OUT,
         ),
@@ -69,12 +69,11 @@ fn uprobe_multi(machine: &Machine) -> Check {
 fn children(machine: &Machine) -> Check {
     const NAME: &str = "children";
     match &machine.task_offsets {
-        Ok(_) => Check::pass(NAME, "followed from their start: the kernel announces them"),
+        Ok(_) => Check::pass(NAME, "covered from their start: the kernel announces them"),
         Err(error) => Check::warn(
             NAME,
             format!(
-                "followed, and found by looking for them every {}: the calls that they make before that are \
-                 missed",
+                "covered late: the tool polls for them every {}, and misses the calls that they make before",
                 Nanos::from(LOOK_FOR_PROCESSES)
             ),
             error.to_string(),

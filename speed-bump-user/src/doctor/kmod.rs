@@ -1,14 +1,14 @@
-//! The kernel module: whether it is there, and whose targets it has.
+//! The kernel module: whether it is loaded, and whose targets it has.
 
 use super::Check;
 use crate::engine::kmod::{Holder, KmodError, Listing, Module, Records};
 
 const NAME: &str = "kernel module";
 
-/// Looks at the module, and at what tools have noted of it. Changes nothing.
+/// Checks the module and the tools' notes about it. Changes nothing.
 pub(crate) fn check(module: Result<Module, KmodError>, records: &Records) -> Check {
-    let looked = module.and_then(|module| {
-        // Upstream's can have been accepted, and targets of ours can be there.
+    let read = module.and_then(|module| {
+        // A run may have accepted upstream's module and left targets in it.
         let upstream = match module.check() {
             Err(error @ KmodError::Other { .. }) => Some(error),
             checked => checked.map(|()| None)?,
@@ -16,18 +16,19 @@ pub(crate) fn check(module: Result<Module, KmodError>, records: &Records) -> Che
         Ok((upstream, module.is_enabled()?, module.listing()?))
     });
     const ELSE: &str = "use --engine bpf, or load the module in kmod/";
-    let (upstream, is_enabled, listing) = match looked {
+    let (upstream, is_enabled, listing) = match read {
         Err(KmodError::Absent { .. }) => {
             return Check::skip(NAME, "speed_bump is not loaded; only --engine kmod needs it");
         }
         Err(error) => return Check::warn(NAME, error.to_string(), ELSE),
-        Ok(looked) => looked,
+        Ok(read) => read,
     };
     let holders = records.holders(&listing);
     let detail = state(is_enabled, &listing, &holders);
     let was_killed = holders.iter().any(|holder| holder.was_killed);
-    let next =
-        |flags| format!("the next run with {flags}, which may be `list`, removes what a killed one has left");
+    let next = |flags| {
+        format!("the next run with {flags}, which may be `list`, removes what the killed tool has left")
+    };
     match upstream {
         Some(error) => {
             let accepted = was_killed.then(|| next("--engine kmod --accept-upstream-module"));
@@ -38,7 +39,7 @@ pub(crate) fn check(module: Result<Module, KmodError>, records: &Records) -> Che
     }
 }
 
-/// Whether it delays, and whose its targets are.
+/// Whether the module is enabled, and whose targets it has.
 fn state(is_enabled: bool, listing: &Listing, holders: &[Holder]) -> String {
     let mut text = format!("loaded, {}", if is_enabled { "enabled" } else { "disabled" });
     match listing.targets.len() {
@@ -50,7 +51,7 @@ fn state(is_enabled: bool, listing: &Listing, holders: &[Holder]) -> String {
     let held: usize = holders.iter().map(|holder| holder.targets).sum();
     let others = listing.targets.len().saturating_sub(held);
     if others > 0 {
-        parts.push(format!("{others} of others"));
+        parts.push(format!("{others} of other programs"));
     }
     if !parts.is_empty() {
         text.push_str(": ");
@@ -89,7 +90,7 @@ mod tests {
         let found = look();
         assert_eq!(
             (found.status, found.detail.as_str()),
-            (CheckStatus::Pass, "loaded, enabled, 2 targets: 2 of others")
+            (CheckStatus::Pass, "loaded, enabled, 2 targets: 2 of other programs")
         );
         fs::write(module.join("targets_list"), "").unwrap();
         fs::write(module.join("enabled"), "0\n").unwrap();

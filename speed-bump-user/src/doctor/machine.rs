@@ -1,5 +1,5 @@
-//! What the machine offers: kernel, namespaces, limits; and, by way of `attach`, `engines` and `privileges`,
-//! what we may do with it. A pure function of the facts and of what was tried.
+//! Checks of the machine: kernel, namespaces, limits; and through `attach`, `engines` and `privileges`, what
+//! the tool may do. A pure function of facts and results of trials.
 
 use rustix::process::{Resource, getrlimit};
 
@@ -21,20 +21,20 @@ use crate::{
     units::Nanos,
 };
 
-/// Everything that the checks of the machine go by.
+/// The facts for the checks of the machine.
 #[derive(Debug)]
 pub(crate) struct Machine {
     /// The kernel.
     pub kernel: KernelFacts,
-    /// Our privileges.
+    /// The tool's privileges.
     pub privileges: Result<Privileges, PrivilegeError>,
-    /// What an attach to functions of our own came to.
+    /// Result of an attach to functions of the tool.
     pub attach: Result<CostTable, PrepareError>,
-    /// What signals to ourselves came to; absent where nothing can be attached.
+    /// Result of signals to the tool itself; absent if nothing can be attached.
     pub signals: Option<Result<(), PrepareError>>,
-    /// Where `task_struct` keeps what following children needs, where a session would use it.
+    /// Offsets in `task_struct` for following children, if a session would use them.
     pub task_offsets: Result<TaskOffsets, TaskOffsetsError>,
-    /// Whether a breakpoint of the processor can be had.
+    /// Whether a processor breakpoint can be set.
     pub breakpoints: Result<(), BreakpointError>,
     /// Open files allowed: now, and at most.
     pub open_files: Limit,
@@ -45,9 +45,9 @@ pub(crate) struct Machine {
 /// A resource limit (getrlimit(2)); `None` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
-    /// In force.
+    /// The current limit.
     pub soft: Option<u64>,
-    /// How far it can be raised without privilege.
+    /// The highest value without privilege.
     pub hard: Option<u64>,
 }
 
@@ -59,7 +59,7 @@ impl Limit {
 }
 
 impl Machine {
-    /// This one, now. Tries what an attach begins with, on ourselves.
+    /// Reads the facts of this machine. Tries the first steps of an attach on the tool itself.
     pub(crate) fn read() -> Self {
         let ground = Ground::read();
         let attach = ground.try_attaching();
@@ -76,7 +76,7 @@ impl Machine {
         }
     }
 
-    /// The first of these lacks that the kernel has, as a check.
+    /// A failed check for the first of these features that the kernel lacks.
     pub(super) fn lack(&self, name: &str, lacks: &[Lack]) -> Option<Check> {
         let lack = self.kernel.lacks().find(|lack| lacks.contains(lack))?;
         let error = self.kernel.refusal(lack);
@@ -84,7 +84,7 @@ impl Machine {
     }
 }
 
-/// Looks at a machine.
+/// Checks a machine.
 pub(crate) fn checks(machine: &Machine) -> Vec<Check> {
     let kernel = &machine.kernel;
     let mut checks = vec![kernel_version(machine)];
@@ -100,7 +100,7 @@ pub(crate) fn checks(machine: &Machine) -> Vec<Check> {
 fn kernel_version(machine: &Machine) -> Check {
     let kernel = &machine.kernel;
     let detail = format!("Linux {} on {}", kernel.release, kernel.machine);
-    // A distribution may have brought the features to an older kernel: the checks of the features decide.
+    // A distribution may have backported features to an older kernel: the checks of the features decide.
     if let Some(check) = machine.lack("kernel", &[Lack::RingBuffers]) {
         return Check { detail: format!("{detail}: {}", check.detail), ..check };
     }
@@ -124,7 +124,7 @@ fn semaphores(kernel: &KernelFacts) -> Check {
     }
 }
 
-/// A feature that kernels may lack, with what cannot be had then.
+/// A check of a feature that kernels may lack; `without` says what is impossible then.
 fn feature(kernel: &KernelFacts, name: &str, has: bool, answer: &Support, without: &str) -> Check {
     match answer {
         _ if !has => Check::warn(name, format!("absent: {without}"), "use Linux 5.17 or later"),
@@ -168,13 +168,13 @@ fn lockdown(machine: &Machine) -> Check {
 fn pid_namespace(kernel: &KernelFacts) -> Check {
     match kernel.initial_pid_namespace {
         Some(true) => Check::pass("PID namespace", "the machine's own"),
-        // What follows from that is said where it is tried: children, engine signal.
-        Some(false) => Check::pass("PID namespace", "a container's: PIDs count as it numbers them"),
+        // The checks `children` and `engine signal` say what follows from that.
+        Some(false) => Check::pass("PID namespace", "a container's: PIDs are those of the container"),
         None => Check::skip("PID namespace", "/proc/self/ns/pid cannot be read"),
     }
 }
 
-/// Files that a session of the design's size holds open: 10,000 probe sites, one perf event each.
+/// Files that a large session holds open: 10,000 probe sites, one perf event each.
 const MANY_FILES: u64 = 16_384;
 
 fn open_files(limit: Limit) -> Check {
@@ -198,7 +198,7 @@ fn locked_memory(machine: &Machine) -> Check {
         }
         None => Check::pass(name, "unlimited"),
         Some(bytes) if exempt => {
-            Check::pass(name, format!("{bytes} bytes, which CAP_SYS_RESOURCE lets us raise"))
+            Check::pass(name, format!("{bytes} bytes, which the tool can raise with CAP_SYS_RESOURCE"))
         }
         Some(bytes) => Check::warn(
             name,
@@ -271,11 +271,11 @@ mod tests {
     }
 
     #[test]
-    fn each_lack_shows_in_its_own_line() {
+    fn each_missing_feature_shows_in_its_own_line() {
         type Break = fn(&mut Machine);
         let cases: [(&str, CheckStatus, Break); 33] = [
             ("attach", Fail, |m| m.attach = Err(PrepareError::NoProcess)),
-            // A personality (`setarch`) shows another machine, and everything works.
+            // A personality (`setarch`) shows another architecture, and everything works.
             ("kernel", Pass, |m| m.kernel.machine = "i686".to_owned()),
             ("kernel", Fail, |m| {
                 m.kernel.version = KernelVersion::new(5, 7);
@@ -304,7 +304,7 @@ mod tests {
                 m.privileges =
                     Ok(Privileges { uprobe_events_need_sys_admin: true, ..holding(1 << 38 | 1 << 39) });
             }),
-            // With one link for many sites nobody asks for it.
+            // One link for many sites does not need it.
             ("CAP_SYS_ADMIN", Skip, |m| {
                 m.privileges =
                     Ok(Privileges { uprobe_events_need_sys_admin: true, ..holding(1 << 38 | 1 << 39) });
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_sys_admin_stands_for_is_not_missing() {
+    fn capabilities_included_in_sys_admin_are_not_missing() {
         let mut machine = good();
         machine.privileges = Ok(holding(1 << 21));
         assert_eq!(status(&machine, "CAP_BPF"), Pass);

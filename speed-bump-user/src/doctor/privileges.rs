@@ -1,4 +1,4 @@
-//! What we may do: each capability, and the settings that bind those who lack it.
+//! The tool's privileges: each capability, and the settings that apply without it.
 
 use super::Check;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// Looks at our privileges.
+/// Checks the tool's privileges.
 pub(super) fn checks(kernel: &KernelFacts, privileges: &Result<Privileges, PrivilegeError>) -> Vec<Check> {
     let privileges = match privileges {
         Ok(privileges) => privileges,
@@ -18,7 +18,8 @@ pub(super) fn checks(kernel: &KernelFacts, privileges: &Result<Privileges, Privi
     };
     let mut checks = Vec::new();
     if !privileges.in_initial_user_namespace {
-        let detail = "ours is a container's or a user's own: its capabilities do not reach BPF and uprobes";
+        let detail = "the tool runs in a container's or a user's own namespace, whose capabilities do \
+                      not apply to BPF and uprobes";
         checks.push(Check::fail("user namespace", detail, "run as root of the machine"));
     }
     let missing = privileges.missing(kernel.attach_by());
@@ -27,17 +28,17 @@ pub(super) fn checks(kernel: &KernelFacts, privileges: &Result<Privileges, Privi
     checks
 }
 
-/// What each capability is for.
+/// Purpose of each capability.
 const CAPABILITIES: [(Capability, &str); 8] = [
     (Capability::Bpf, "loads BPF programs"),
     (Capability::Perfmon, "loads BPF programs for probes, and opens uprobes"),
-    (Capability::SysPtrace, "looks into processes of other users, and of changed credentials"),
+    (Capability::SysPtrace, "inspects processes of other users, and processes with changed credentials"),
     (Capability::CheckpointRestore, "opens programs that were deleted or replaced on disk"),
-    (Capability::DacOverride, "brings the helper into Python processes of other users"),
-    (Capability::DacReadSearch, "reads programs and debug files that our user may not read"),
+    (Capability::DacOverride, "loads the helper into Python processes of other users"),
+    (Capability::DacReadSearch, "reads programs and debug files that the tool's user may not read"),
     (
         Capability::SysAdmin,
-        "stands for CAP_BPF, CAP_PERFMON and CAP_CHECKPOINT_RESTORE, and brings the helper into Python \
+        "includes CAP_BPF, CAP_PERFMON and CAP_CHECKPOINT_RESTORE, and loads the helper into Python \
          processes with a seccomp filter",
     ),
     (Capability::SysResource, "lifts the limits on open files and locked memory"),
@@ -59,15 +60,15 @@ fn capability(
     }
     match capability {
         Capability::SysAdmin if missing.contains(&capability) => {
-            let detail = "missing; this kernel asks for it to open uprobes (CVE-2025-38466)";
+            let detail = "missing; this kernel requires it to open uprobes (CVE-2025-38466)";
             Check::fail(name, detail, way_out)
         }
         _ if missing.contains(&capability) => Check::fail(name, format!("missing; {purpose}"), way_out),
         Capability::SysAdmin | Capability::SysResource => {
-            Check::skip(name, format!("not held, and mostly not needed; {purpose}"))
+            Check::skip(name, format!("not held, and usually not needed; {purpose}"))
         }
         Capability::DacReadSearch if privileges.has(Capability::DacOverride) => {
-            Check::skip(name, format!("not held, and not needed besides CAP_DAC_OVERRIDE; {purpose}"))
+            Check::skip(name, format!("not held, and not needed with CAP_DAC_OVERRIDE; {purpose}"))
         }
         _ => Check::warn(name, format!("missing; {purpose}"), way_out),
     }
@@ -87,7 +88,7 @@ fn perf_event_paranoid(kernel: &KernelFacts, privileges: &Privileges) -> Check {
 fn yama(kernel: &KernelFacts, privileges: &Privileges) -> Check {
     let name = "yama/ptrace_scope";
     let Some(scope) = kernel.ptrace_scope else { return Check::pass(name, "no Yama") };
-    // What would be said of a process of our own user, if it were refused.
+    // The reason with which a process of the tool's user would be refused.
     let user = Credentials { users: [0; 4], groups: [0; 4], permitted: 0, effective: 0 };
     let facts = AccessFacts {
         mode: AccessMode::Attach,

@@ -1,4 +1,4 @@
-//! Which interpreters a process runs, and how calls of their functions could be seen.
+//! The Python interpreters of a process, and how the tool would see calls of their functions.
 
 use super::{Check, machine::Machine};
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// A check for each interpreter; one that is skipped if there is none.
+/// A check for each interpreter; a skipped one if there is none.
 pub(crate) fn checks(process: &Process, machine: &Machine) -> Vec<Check> {
     let mappings = match process.mappings() {
         Ok(mappings) => mappings,
@@ -27,11 +27,11 @@ pub(crate) fn checks(process: &Process, machine: &Machine) -> Vec<Check> {
         .ok()
         .and_then(|mut map| map.list(|| anonymous(process)).ok())
         .is_some_and(|entries| !entries.is_empty());
-    // Without the costs only those are not said.
+    // Without costs, the checks leave out the costs.
     let costs = machine.attach.as_ref().ok();
     let form = costs.map_or_else(|| Form::single(&machine.kernel), CostTable::form);
     let found = mappings.files.iter().filter_map(|mapped| identify(process, mapped)).collect::<Vec<_>>();
-    // Tried only where there is an interpreter.
+    // Tried only if there is an interpreter.
     let tried = (!found.is_empty()).then(|| inject::would_try(process));
     let checks: Vec<Check> = found
         .iter()
@@ -40,7 +40,7 @@ pub(crate) fn checks(process: &Process, machine: &Machine) -> Vec<Check> {
                 check(name.clone(), interpreter, tried, has_trampolines, form, costs)
             }
             (Err(why), _) => Check::warn(name, why, "native and USDT targets work"),
-            (Ok(_), None) => Check::skip(name, "not looked at"),
+            (Ok(_), None) => Check::skip(name, "not checked"),
         })
         .collect();
     if let Err(error) = process.is_still_there() {
@@ -52,7 +52,7 @@ pub(crate) fn checks(process: &Process, machine: &Machine) -> Vec<Check> {
     checks
 }
 
-/// The interpreter in a mapped file, if there is one, or why that is not known; with a name for the check.
+/// The interpreter in a mapped file, if there is one, or why that is unknown; with a name for the check.
 fn identify(process: &Process, mapped: &MappedFile) -> Option<(String, Result<Interpreter, String>)> {
     let open = mapped.open(process).ok()?;
     let name = format!("Python in {}", mapped.path_in_process.display());
@@ -75,15 +75,15 @@ fn check(
         Ok(EntrySource::Helper) if matches!(tried, Ok(Trial::FiltersUnseen)) => Check::skip(
             name,
             format!(
-                "CPython {version}; whether its seccomp filter lets the helper in is not known: all its \
-                 threads wait in calls that a look at the filter would interrupt; an attach finds out"
+                "CPython {version}; it is unknown whether its seccomp filter allows the helper: reading the \
+                 filter would interrupt the calls in which all its threads wait; an attach finds out"
             ),
         ),
         Ok(EntrySource::Helper) => Check::pass(
             name,
             format!(
-                "CPython {version}; its functions are seen through the helper, which can be loaded into it; \
-                 calls of functions that no target selects cost {}{}",
+                "CPython {version}; its functions are seen through the helper, which can be loaded; calls of \
+                 functions that no target selects cost {}{}",
                 words::unselected_call(version),
                 matched(costs)
             ),
@@ -93,7 +93,7 @@ fn check(
                 name,
                 format!(
                     "CPython {version}; its functions are seen through {source}, where every call of any \
-                     function traps; the helper cannot be loaded into it"
+                     function traps; the helper cannot be loaded"
                 ),
                 why.clone(),
             ),
@@ -113,7 +113,7 @@ fn check(
     }
 }
 
-/// What calls of selected functions cost through the helper, where that could be measured.
+/// The cost of calls of selected functions through the helper, if it could be measured.
 fn matched(costs: Option<&CostTable>) -> String {
     let Some(costs) = costs else { return String::new() };
     let cost = costs.through_helper(costs.stub());

@@ -1,4 +1,4 @@
-//! What one process offers, and what stands in the way of attaching to it.
+//! Checks of one process: what would prevent attaching to it.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::{
     units::Pid,
 };
 
-/// Looks at a process. When it cannot be attached to, the first check says so and is the only one.
+/// Checks a process. If the tool cannot attach to it, that is the only check.
 pub(crate) fn checks(pid: Pid, machine: &Machine) -> Vec<Check> {
     let process = match Process::open(pid) {
         Ok(process) => process,
@@ -23,23 +23,23 @@ pub(crate) fn checks(pid: Pid, machine: &Machine) -> Vec<Check> {
 
 fn refused(pid: Pid, error: &ProcessError) -> Check {
     let way_out = match error.kind() {
-        RefusalKind::Gone => "pass the PID of a process that runs".to_owned(),
+        RefusalKind::Gone => "pass the PID of a running process".to_owned(),
         RefusalKind::Unfit => format!("pass the PID of another process than {pid}"),
         RefusalKind::Privilege => privilege(error),
-        RefusalKind::System => "see the message: it is about this system, not about the process".to_owned(),
+        RefusalKind::System => "see the message: the cause is this system, not the process".to_owned(),
     };
     Check::fail("process", error.to_string(), way_out)
 }
 
-/// What lifts a refusal for want of a privilege.
+/// What to do about a missing privilege.
 fn privilege(error: &ProcessError) -> String {
     match error.missing() {
         Some(capability) => format!("use sudo, or grant the program {capability}"),
-        None => "see the message: it is no capability that is missing".to_owned(),
+        None => "see the message: no capability is missing".to_owned(),
     }
 }
 
-/// A fact that could not be read: mostly since the process has ended meanwhile.
+/// A check that could not be made, mostly because the process has just ended.
 fn unreadable(name: &str, error: &ProcessError) -> Check {
     Check::skip(name, error.to_string())
 }
@@ -69,12 +69,12 @@ fn namespaces(process: &Process) -> Check {
         .map(|(_, name)| name)
         .collect();
     if differing.is_empty() {
-        Check::pass(name, "the same as ours")
+        Check::pass(name, "the same as the tool's")
     } else {
         Check::pass(
             name,
             format!(
-                "its own: {}; its PID there is {pid}; paths are read as it sees them",
+                "its own: {}; its PID there is {pid}; paths are read as the process sees them",
                 differing.join(", ")
             ),
         )
@@ -87,11 +87,11 @@ fn tracer(process: &Process) -> Check {
         Ok(Some(tracer)) => Check::warn(
             "tracer",
             format!(
-                "process {tracer} ({}) traces it, and may stop it; as long as it does, the helper cannot be \
+                "process {tracer} ({}) traces it, and may stop it; until that ends, the helper cannot be \
                  loaded",
                 name_of(tracer)
             ),
-            "end that one if the numbers matter",
+            "end the tracer if the numbers matter",
         ),
         Err(error) => unreadable("tracer", &error),
     }
@@ -100,8 +100,8 @@ fn tracer(process: &Process) -> Check {
 fn seccomp(process: &Process) -> Check {
     let detail = match process.status().map(|status| status.seccomp) {
         Ok(None | Some(0)) => "none",
-        // Uprobes are no system calls of the process's (uretprobe on 6.11-6.13 excepted, and not used here).
-        Ok(Some(1)) => "strict mode: uprobes work, nothing can be loaded into it",
+        // Uprobes make no system calls in the process (except uretprobe on 6.11-6.13, which is not used).
+        Ok(Some(1)) => "strict mode: uprobes work, but nothing can be loaded into the process",
         Ok(Some(_)) => {
             "filtered: uprobes work; for Python, the filter decides whether the helper can be loaded"
         }

@@ -89,7 +89,7 @@ impl Sweep {
         let prepared = context.prepare(begun, observer)?;
         let measured = context.experiment(prepared, begun, observer)?;
         observer.detached();
-        Ok(Experiment::of(measured))
+        Ok(Experiment::new(measured))
     }
 
     /// What [`Sweep::run`] would do, after functions were chosen and calls counted.

@@ -1,7 +1,6 @@
-//! The numbers as Prometheus reads them (text exposition format 0.0.4).
-//!
-//! Names and units are by its conventions: base units, `_total` for counters, states as 0 and 1. Names of
-//! functions come from a process: the encoder escapes them, and they are printable and short before.
+//! The numbers in Prometheus's text exposition format 0.0.4. Names and units follow its conventions: base
+//! units, `_total` for counters, states as 0 and 1. Names of functions come from a process: they are first
+//! made printable and short, and then the encoder escapes them.
 
 use prometheus::{
     Encoder as _, TextEncoder,
@@ -14,23 +13,19 @@ use crate::{
     stats::report::SessionReport,
 };
 
-/// Functions of a sweep that have series of their own: those that were delayed most.
+/// Number of functions with their own series: those that were delayed most.
 const FUNCTIONS: usize = 100;
 
 const PHASES: [PhaseKind; 5] =
     [PhaseKind::Census, PhaseKind::Titrate, PhaseKind::Screen, PhaseKind::Confirm, PhaseKind::Recover];
 
-/// All families.
+/// The text of all families.
 pub(super) fn text(numbers: &Numbers) -> String {
     let mut families = Families::default();
     let build = [("version", env!("CARGO_PKG_VERSION")), ("commit", speed_bump_session::COMMIT)];
     families.gauge("speed_bump_build_info", "The version of speed-bump-ebpf.", [(labels(&build), 1.0)]);
     let active = f64::from(u8::from(numbers.session.is_some()));
-    families.gauge(
-        "speed_bump_session_active",
-        "Whether functions may be delayed at the moment.",
-        [(Vec::new(), active)],
-    );
+    families.gauge("speed_bump_session_active", "1 while functions may be delayed.", [(Vec::new(), active)]);
     if let Some(session) = &numbers.session {
         families.session(session);
     }
@@ -49,7 +44,7 @@ impl Families {
     fn session(&mut self, session: &SessionReport) {
         self.gauge(
             "speed_bump_processes",
-            "Processes that are covered, or were.",
+            "Processes that the session covers, or has covered.",
             [(Vec::new(), session.processes as f64)],
         );
         let of = |value: fn(&crate::stats::report::TargetReport) -> f64| -> Vec<Sample> {
@@ -64,7 +59,7 @@ impl Families {
         );
         self.counter(
             "speed_bump_missed_calls_total",
-            "Calls that were to be delayed and could not be, safely.",
+            "Calls that the engine could not delay safely.",
             of(|of| of.missed as f64),
         );
         self.counter(
@@ -83,28 +78,24 @@ impl Families {
         let slices = [("true", sweep.slices), ("false", sweep.dropped)];
         self.counter(
             "speed_bump_sweep_slices_total",
-            "Slices that are over, by whether they count.",
+            "Finished slices, by whether they count.",
             slices.map(|(counts, slices)| (labels(&[("counts", counts)]), slices as f64)),
         );
         self.gauge(
             "speed_bump_sweep_slowdown_ratio",
-            "By what share a unit of the last slice took longer than one without delays.",
+            "How much longer a unit of the last slice took than one without delays, as a share.",
             sweep.slowdown.map(|slowdown| (Vec::new(), slowdown)),
         );
         self.gauge(
             "speed_bump_sweep_time_left_seconds",
-            "How long the phase may take still.",
+            "How long the phase may still take.",
             sweep.left.map(|left| (Vec::new(), left.as_secs_f64())),
         );
-        self.gauge(
-            "speed_bump_sweep_guards",
-            "Guards that are watched.",
-            [(Vec::new(), sweep.guards as f64)],
-        );
+        self.gauge("speed_bump_sweep_guards", "Number of guards.", [(Vec::new(), sweep.guards as f64)]);
         let broken = f64::from(u8::from(sweep.guard_broken));
         self.gauge(
             "speed_bump_sweep_guard_broken",
-            "Whether a guard was broken, which ends all delays.",
+            "1 if a guard failed, which ends all delays.",
             [(Vec::new(), broken)],
         );
         let mut delivered: Vec<_> = sweep.delivered.iter().collect();
@@ -123,7 +114,7 @@ impl Families {
         );
         self.counter(
             "speed_bump_sweep_function_delayed_calls_total",
-            "Calls of a function in slices in which it was delayed.",
+            "Calls of a function in slices in which the function had delays.",
             of(|of| of.calls as f64),
         );
     }
@@ -144,7 +135,7 @@ impl Families {
         });
     }
 
-    /// A family without samples is left out: the encoder takes none.
+    /// Adds a family, unless it has no samples, which the encoder refuses.
     fn add(
         &mut self,
         name: &str,
@@ -153,7 +144,7 @@ impl Families {
         samples: impl IntoIterator<Item = Sample>,
         set: fn(&mut Metric, f64),
     ) {
-        // Names that are the same where they are cut are one series.
+        // Long names that are equal after cutting share a series.
         let mut series: Vec<Sample> = Vec::new();
         for (labels, value) in samples {
             match series.iter_mut().find(|(known, _)| *known == labels) {
@@ -180,7 +171,7 @@ impl Families {
 
     fn encoded(&self) -> String {
         let mut bytes = Vec::new();
-        // Writing to memory does not fail, and no family is empty.
+        // Writing to memory cannot fail, and no family is empty.
         match TextEncoder::new().encode(&self.0, &mut bytes) {
             Ok(()) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) => format!("# {error}\n"),

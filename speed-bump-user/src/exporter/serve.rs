@@ -1,7 +1,5 @@
-//! Serving the numbers over HTTP/1.1 (RFC 9112): GET of /metrics, and nothing else.
-//!
-//! Any stranger may connect. There are few connections at a time, none of them lasts, and none keeps others
-//! out: the oldest makes room for a new one.
+//! Serves the numbers over HTTP/1.1 (RFC 9112): GET of /metrics, and nothing else. Anybody may connect, so
+//! connections are few and short, and none can block others: the oldest is closed to make room for a new one.
 
 use std::{
     collections::VecDeque,
@@ -32,11 +30,11 @@ use tokio::{
 
 /// Connections at a time.
 const CONNECTIONS: usize = 16;
-/// How long a connection may last, and a request take to come. Prometheus makes another one.
+/// How long a connection may last. Prometheus opens a new one.
 const LONGEST: Duration = Duration::from_secs(15);
-/// Bytes of what is read at a time, and so of a request.
+/// Size of the read buffer, and so the limit for a request.
 const MAX_BYTES: usize = 16 << 10;
-/// What is waited for when no connection can be taken: too many files are open, say.
+/// Pause after a connection could not be accepted, for example because too many files are open.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// A thread that serves. Dropping it ends it.
@@ -48,7 +46,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Listens, and serves what the text is at the moment.
+    /// Listens, and serves the present text.
     pub(super) fn start(address: SocketAddr, text: Arc<Mutex<String>>) -> io::Result<Self> {
         Self::with(address, text, LONGEST)
     }
@@ -72,7 +70,7 @@ impl Server {
         Ok(Self { address, end, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address it listens at.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -82,7 +80,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.end.notify_one();
         if let Some(thread) = self.thread.take() {
-            // It has no panic to tell of.
+            // The thread does not panic.
             let _ = thread.join();
         }
     }
@@ -102,7 +100,7 @@ async fn serve(listener: TcpListener, text: Arc<Mutex<String>>, longest: Duratio
                 }
                 let text = Arc::clone(&text);
                 let connection = tokio::task::spawn_local(async move {
-                    // A connection that fails is its other end's affair.
+                    // A failed connection needs no report: the client notices it.
                     let _ = timeout(longest, connection(stream, text)).await;
                 });
                 open.push_back(connection.abort_handle());
@@ -121,7 +119,7 @@ async fn connection(stream: TcpStream, text: Arc<Mutex<String>>) -> Result<(), h
         async move { Ok::<_, Infallible>(answer) }
     });
     http1::Builder::new()
-        // One that stays would keep a place from others.
+        // A connection that stays open would take a place from others.
         .keep_alive(false)
         .max_buf_size(MAX_BYTES)
         .serve_connection(TokioIo::new(stream), answer)
@@ -201,8 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn silent_connections_keep_nobody_waiting() {
-        // They would be there for an hour.
+    fn silent_connections_do_not_block_others() {
+        // They would stay open for an hour.
         let hour = Duration::from_secs(3_600);
         let server = Server::with("127.0.0.1:0".parse().unwrap(), text(), hour).unwrap();
         let silent: Vec<TcpStream> =
@@ -213,13 +211,13 @@ mod tests {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.contains("a_number 1"), "{answer}");
-        // It ends with connections open.
+        // The server ends although connections are open.
         drop(server);
         drop(silent);
     }
 
     #[test]
-    fn a_port_that_is_taken_is_told_of() {
+    fn a_port_in_use_is_an_error() {
         let server = server();
         let again = Server::start(server.address(), Arc::default());
         assert_eq!(again.err().map(|error| error.kind()), Some(io::ErrorKind::AddrInUse));

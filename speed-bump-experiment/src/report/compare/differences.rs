@@ -1,4 +1,4 @@
-//! Where two experiments are not comparable.
+//! Finds differences between two experiments that limit a comparison.
 
 use super::Difference;
 use crate::{
@@ -7,46 +7,43 @@ use crate::{
     units::Nanos,
 };
 
-/// From this share on, units took another time.
+/// From this relative difference on, the time per unit counts as different.
 const OTHER_PACE: f64 = 0.1;
-/// By so much the processors' load differs.
+/// From this difference of shares on, load counts as different.
 const OTHER_LOAD: f64 = 0.15;
 
-/// All of them, those that matter most first.
+/// All differences, fatal ones first.
 pub(super) fn differences(before: &Experiment, after: &Experiment) -> Vec<Difference> {
     let (one, other) = (&before.measured, &after.measured);
     let mut found = Vec::new();
-    let mut tell = |is: bool, fatal: bool, text: String| {
-        if is {
+    let mut add = |differs: bool, fatal: bool, text: String| {
+        if differs {
             found.push(Difference { fatal, text });
         }
     };
     let unit = |of: &Experiment| format!("{} ({})", of.measured.unit.name, of.measured.unit.source);
-    tell(one.unit != other.unit, true, format!("the unit was {}, and is {}", unit(before), unit(after)));
+    add(one.unit != other.unit, true, format!("the unit was {}, and is {}", unit(before), unit(after)));
     let by = |by: By| if by == By::Latency { "latencies" } else { "throughput" };
-    tell(one.by != other.by, true, format!("{} were compared, and now {}", by(one.by), by(other.by)));
+    add(one.by != other.by, true, format!("{} were compared, and now {}", by(one.by), by(other.by)));
     let holds = [before, after].map(|of| of.findings.validity.holds);
-    tell(!holds[0], true, "the first experiment's own checks failed".to_owned());
-    tell(!holds[1], true, "the second experiment's own checks failed".to_owned());
-    tell(one.cpu != other.cpu, true, format!("the processor was {}, and is {}", one.cpu, other.cpu));
-    tell(
-        one.kernel != other.kernel,
-        false,
-        format!("the kernel was {}, and is {}", one.kernel, other.kernel),
-    );
+    add(!holds[0], true, "the first experiment's own checks failed".to_owned());
+    add(!holds[1], true, "the second experiment's own checks failed".to_owned());
+    add(one.cpu != other.cpu, true, format!("the processor was {}, and is {}", one.cpu, other.cpu));
+    add(one.kernel != other.kernel, false, format!("the kernel was {}, and is {}", one.kernel, other.kernel));
     let version = |of: &Experiment| {
         let versions = &of.measured.versions;
         format!("{} ({})", versions.tool, versions.commit)
     };
-    tell(
+    add(
         one.versions != other.versions,
         false,
         format!("speed-bump-ebpf was {}, and is {}", version(before), version(after)),
     );
     let open = [before, after].map(|of| of.findings.open_loop);
-    // Where it is not known, nothing was shown to matter: what does now is what people look for.
+    // If it is unknown in one of them, no function was shown to matter there. A function that matters now is
+    // then a regression to report.
     let is_other = open[0].zip(open[1]).is_some_and(|(was, is)| was != is);
-    tell(
+    add(
         is_other,
         true,
         "in one of them arrivals set the throughput, in the other the service does".to_owned(),
@@ -54,19 +51,19 @@ pub(super) fn differences(before: &Experiment, after: &Experiment) -> Vec<Differ
     let busy = [one, other].map(|of| of.around.and_then(|around| around.processors_busy));
     if let [Some(was), Some(is)] = busy {
         let text = format!(
-            "processors were busy for {:.0} % of the time, and are for {:.0} %",
+            "processors were busy for {:.0} % of the time, and now for {:.0} %",
             was * 100.0,
             is * 100.0
         );
-        tell((was - is).abs() > OTHER_LOAD, false, text);
+        add((was - is).abs() > OTHER_LOAD, false, text);
     }
     if let (Some(was), Some(is)) = (idle(one), idle(other)) {
         let text = format!(
-            "no unit was under way for {:.0} % of the time, and is for {:.0} %",
+            "no unit was in progress for {:.0} % of the time, and now for {:.0} %",
             was * 100.0,
             is * 100.0
         );
-        tell((was - is).abs() > OTHER_LOAD, false, text);
+        add((was - is).abs() > OTHER_LOAD, false, text);
     }
     let times = [before, after].map(|of| of.findings.time_per_unit_ns);
     if let [Some(was), Some(is)] = times {
@@ -75,7 +72,7 @@ pub(super) fn differences(before: &Experiment, after: &Experiment) -> Vec<Differ
             Nanos(was as u64),
             Nanos(is as u64)
         );
-        tell((is / was - 1.0).abs() > OTHER_PACE, false, text);
+        add((is / was - 1.0).abs() > OTHER_PACE, false, text);
     }
     found.sort_by_key(|of| !of.fatal);
     found
@@ -86,7 +83,7 @@ mod tests {
     use super::{super::tests::experiment, *};
 
     #[test]
-    fn other_machines_and_units_are_told_of() {
+    fn other_machines_and_units_are_differences() {
         let before = experiment(3e5, 1);
         let mut after = before.clone();
         assert_eq!(differences(&before, &after), []);

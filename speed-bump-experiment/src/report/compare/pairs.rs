@@ -1,7 +1,6 @@
-//! The same functions in two experiments.
-//!
-//! They are the same by kind, file and name, as people write it: symbols have in them what each build has
-//! anew. Where a name comes twice in a file, lines tell which is which, and their order where they moved.
+//! Matches the functions of two experiments. Functions match by kind, file and demangled name, because
+//! symbols contain a hash that changes with each build. If a name occurs twice in a file, functions match by
+//! line, or by the order of their lines if they moved.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -10,10 +9,10 @@ use crate::{
     report::words::whole_name,
 };
 
-/// A function in both, or in one.
+/// A function in both experiments, or in one of them.
 pub(super) type Pair<'a> = (Option<&'a Factor>, Option<&'a Factor>);
 
-/// All of both.
+/// The pairs of all functions.
 pub(super) fn pairs<'a>(before: &'a [Factor], after: &'a [Factor]) -> Vec<Pair<'a>> {
     type Key<'a> = (FactorKind, Option<&'a Path>, String);
     let mut alike: BTreeMap<Key<'a>, [Vec<&'a Factor>; 2]> = BTreeMap::new();
@@ -26,7 +25,8 @@ pub(super) fn pairs<'a>(before: &'a [Factor], after: &'a [Factor]) -> Vec<Pair<'
     alike.into_values().flat_map(|[before, after]| by_line(before, after)).collect()
 }
 
-/// Of one name: first those on one line, then the others in the order of their lines.
+/// Pairs functions of the same name: first those with the same line, then the others in the order of their
+/// lines.
 fn by_line<'a>(mut before: Vec<&'a Factor>, mut after: Vec<&'a Factor>) -> Vec<Pair<'a>> {
     before.sort_by_key(|of| of.line);
     after.sort_by_key(|of| of.line);
@@ -47,7 +47,7 @@ mod tests {
     use crate::report::compare::{compare, tests::experiment};
 
     #[test]
-    fn functions_of_one_name_are_told_apart_by_their_lines() {
+    fn functions_of_the_same_name_match_by_line() {
         let mut before = experiment(3e5, 1);
         before.findings.factors.retain(|of| of.kind != FactorKind::Group);
         let mut after = before.clone();
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn symbols_of_two_builds_are_of_one_function() {
+    fn symbols_of_two_builds_match() {
         let with = |hash: &str| {
             let mut of = experiment(3e5, 1);
             of.findings.factors.truncate(1);

@@ -1,4 +1,4 @@
-//! What is known of one of two experiments: its values, each with an interval.
+//! The values of one of two experiments, with intervals.
 
 use statrs::distribution::ContinuousCDF as _;
 
@@ -12,29 +12,29 @@ use crate::{
     record::{Experiment, Measured, PhaseKind, Slice, Treatment},
 };
 
-/// What is known of all of one experiment.
+/// Values of a whole experiment.
 pub(super) struct Side {
     /// Time per unit without delays, in ns.
     unit: Option<f64>,
-    /// Half the 95 % interval of that, as a share of it.
+    /// Half of its 95 % interval, as a share of it.
     unit_error: Option<f64>,
-    /// The same of what was measured in the census.
+    /// The same for values of the census.
     pub(super) census_error: Option<f64>,
-    /// What a function that is not there is worth at most; `None` where that is not known.
+    /// What a missing function is worth at most; `None` if unknown.
     unseen: Option<f64>,
 }
 
 impl Side {
-    pub(super) fn of(experiment: &Experiment) -> Self {
+    pub(super) fn new(experiment: &Experiment) -> Self {
         let measured = &experiment.measured;
-        let noise = Noise::of(measured);
+        let noise = Noise::measure(measured);
         let census = measured.census.end_ns.0.saturating_sub(measured.census.start_ns.0) as f64;
         Self {
             unit: experiment.findings.time_per_unit_ns,
             unit_error: noise.map(|noise| noise.error(noise.slices)),
-            // It is as long as so many slices.
+            // The census is as long as this many slices.
             census_error: noise.filter(|of| of.span > 0.0).map(|noise| noise.error(census / noise.span)),
-            // Sampling sees all that takes time: what it did not see is worth less than what is looked at.
+            // Sampling sees everything that takes time, so a missing function is worth less than `--worth`.
             unseen: measured.sampling.as_ref().map(|_| measured.rules.worth),
         }
     }
@@ -48,7 +48,7 @@ impl Side {
             return Known::new(self.unseen.map(|_| 0.0), self.unseen.map(|_| 0.0), self.unseen);
         };
         if factor.verdict == Verdict::Dismissed {
-            // All of its time at most.
+            // At most all of its own time.
             let share = factor.share(self.unit);
             return Known::new(share.map(|_| 0.0), share.map(|_| 0.0), share);
         }
@@ -56,7 +56,7 @@ impl Side {
     }
 }
 
-/// A value that is known but for such a share.
+/// A value with an error, given as a share of it.
 pub(super) fn around(value: Option<f64>, error: Option<f64>) -> Known {
     let half = value.zip(error).map(|(value, error)| value * error);
     Known::new(value, value.zip(half).map(|(value, half)| value - half), value.zip(half).map(|(a, b)| a + b))
@@ -67,17 +67,18 @@ pub(super) fn around(value: Option<f64>, error: Option<f64>) -> Known {
 struct Noise {
     /// The deviation, as a share of the mean.
     deviation: f64,
-    /// How many slices it is of.
+    /// Number of slices.
     slices: f64,
-    /// How long one takes, in ns.
+    /// Mean length of a slice, in ns.
     span: f64,
     /// The quantile of Student's t.
     quantile: f64,
 }
 
 impl Noise {
-    /// Of the last phase, or of a census where it did not come to that; `None` of few slices.
-    fn of(measured: &Measured) -> Option<Self> {
+    /// Measures the noise in the last phase, or in the census if that phase has too few slices; `None` with
+    /// few slices.
+    fn measure(measured: &Measured) -> Option<Self> {
         let of = |phase: PhaseKind| -> Vec<&Slice> {
             let slices = measured.of_phase(phase);
             slices.filter(|slice| slice.treatment == Treatment::Control).collect()
@@ -98,7 +99,7 @@ impl Noise {
         is_known.then_some(Self { deviation, slices: count, span: mean_of(&Slice::span), quantile })
     }
 
-    /// Half the 95 % interval of the mean of so many slices.
+    /// Half of the 95 % interval of the mean of `slices` slices.
     fn error(&self, slices: f64) -> f64 {
         self.quantile * self.deviation / slices.max(1.0).sqrt()
     }

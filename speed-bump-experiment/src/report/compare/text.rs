@@ -1,4 +1,4 @@
-//! A comparison as text for people.
+//! A comparison as text.
 
 use super::{Change, Changed, Comparison};
 use crate::{
@@ -8,10 +8,10 @@ use crate::{
     report::words::{fixed, name_and_place_of, nothing, short_verdict, some_of, time},
 };
 
-/// Functions that are shown.
+/// Functions in the table.
 const SHOWN: usize = 30;
 
-/// What changed, within so many columns where names give way; printable.
+/// The comparison as printable text. Names are cut to fit into `columns`.
 pub fn render(comparison: &Comparison, columns: usize) -> String {
     let mut text = String::new();
     for difference in &comparison.differences {
@@ -27,7 +27,7 @@ pub fn render(comparison: &Comparison, columns: usize) -> String {
     text + &format!("\n{}\n", answer(comparison))
 }
 
-/// The table. Where there is no room, sensitivities and own times go, and names are cut.
+/// The table. If it does not fit, names are cut, and sensitivities and own times left out.
 fn fitted(rows: Vec<Vec<String>>, columns: usize) -> String {
     let fits = |table: &String| table.lines().all(|line| columns_of(line) <= columns);
     let [name, worth, change, verdict] = [0, 1, 2, 6];
@@ -42,12 +42,12 @@ fn fitted(rows: Vec<Vec<String>>, columns: usize) -> String {
     if fits(&table) { table } else { aligned(shortened(rows.iter().map(few).collect(), columns)) }
 }
 
-/// What a unit takes.
+/// A line with the time per unit.
 pub(in crate::report) fn unit(comparison: &Comparison) -> String {
     format!("a unit takes {}", times(&comparison.time_per_unit_ns))
 }
 
-/// How many functions are not shown; `None` where all are.
+/// A line with the number of functions that are not shown; `None` if all are.
 pub(in crate::report) fn more(comparison: &Comparison) -> Option<String> {
     let more = comparison.functions.len().saturating_sub(SHOWN);
     (more > 0).then(|| format!("… {more} more functions"))
@@ -61,7 +61,7 @@ pub(in crate::report) fn rows(comparison: &Comparison) -> Vec<Vec<String>> {
     rows
 }
 
-/// What changed, in a sentence.
+/// The changes in a sentence.
 pub(in crate::report) fn answer(comparison: &Comparison) -> String {
     let is_new = |of: &&Changed| of.verdict_before.is_none() && of.verdict_after == Some(Verdict::Matters);
     let new: Vec<String> =
@@ -78,7 +78,7 @@ pub(in crate::report) fn answer(comparison: &Comparison) -> String {
         [] => format!("No change of worth is shown.{also}"),
         shown => {
             let names: Vec<String> = shown.iter().map(|of| printable_name(&of.name)).collect();
-            format!("The worth of {} changed; what has a * is shown.{also}", some_of(&names, 3))
+            format!("The worth of {} changed; a * marks changes that are shown.{also}", some_of(&names, 3))
         }
     }
 }
@@ -133,7 +133,7 @@ mod tests {
     };
 
     #[test]
-    fn changes_are_told_with_their_intervals() {
+    fn changes_have_intervals() {
         let text = render(&compare(&experiment(3e5, 1), &experiment(1e5, 2)), usize::MAX);
         assert!(text.contains("The worth of render changed"), "{text}");
         assert!(text.contains("300us → 100us"), "{text}");
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_columns_give_way_to_a_narrow_terminal() {
+    fn the_table_fits_a_narrow_terminal() {
         let comparison = compare(&experiment(3e5, 1), &experiment(1e5, 2));
         let widest =
             |most| render(&comparison, most).lines().filter(|line| line.contains("→ ")).map(columns_of).max();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_are_told() {
+    fn changes_have_signs() {
         let of = |change: f64| Change { change: Some(change), ..Change::default() };
         let shown = |value: f64| fixed(value, 1);
         assert_eq!([0.0, 0.04, 1.0, -1.0].map(|by| change(&of(by), shown)), ["0.0", "+0.0", "+1.0", "-1.0"]);

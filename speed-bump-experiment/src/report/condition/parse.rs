@@ -1,10 +1,10 @@
-//! Conditions as people write them.
+//! Parses conditions.
 
 use std::str::FromStr;
 
 use super::{Condition, End, Field, Operator, Quantity};
 
-/// All fields, with the names that they have.
+/// All fields by name.
 const FIELDS: [(&str, Field); 22] = [
     ("worth", Field::Worth(End::Value)),
     ("worth_low", Field::Worth(End::Low)),
@@ -30,27 +30,27 @@ const FIELDS: [(&str, Field); 22] = [
     ("time_per_unit_change_high", Field::TimePerUnitChange(End::High)),
 ];
 
-/// Why a text is no condition.
+/// Why a text is not a condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConditionError {
-    /// Nothing is compared.
-    #[error("`{0}` compares nothing: write it as `worth(render_section) > 5%`")]
+    /// It has no comparison.
+    #[error("`{0}` has no comparison: write it like `worth(render_section) > 5%`")]
     NoComparison(String),
-    /// What is compared is not known.
+    /// The field is unknown.
     #[error(
-        "`{0}` is nothing that a report has: worth, sensitivity, own, calls and slack are of a function, \
-         time_per_unit is not; worth_low, worth_high, low and high are ends of intervals; worth_change, \
-         sensitivity_change, own_change and time_per_unit_change are of two reports"
+        "a report has no `{0}`: worth, sensitivity, own, calls and slack belong to a function, time_per_unit \
+         does not; worth_low, worth_high, low and high are ends of intervals; worth_change, \
+         sensitivity_change, own_change and time_per_unit_change need two reports"
     )]
     UnknownField(String),
-    /// It is of a function, and none is named.
-    #[error("{0} is of a function: write {0}(NAME), where * stands for anything")]
+    /// The field needs a function, and none is named.
+    #[error("{0} needs a function: write {0}(NAME), where * matches any text")]
     NoFunction(String),
-    /// It is of no function, and one is named.
-    #[error("{0} is of no function: leave out what is in parentheses")]
+    /// The field takes no function, and one is named.
+    #[error("{0} takes no function: leave out the parentheses")]
     NotOfAFunction(String),
-    /// The bound is not one.
-    #[error("`{0}` is no bound: write {1}")]
+    /// The bound is not valid.
+    #[error("`{0}` is not a bound: write {1}")]
     Bound(String, &'static str),
 }
 
@@ -58,7 +58,7 @@ impl FromStr for Condition {
     type Err = ConditionError;
 
     fn from_str(text: &str) -> Result<Self, ConditionError> {
-        // Names of functions have `<` and `>` in them: the last one outside of parentheses compares.
+        // Names of functions may contain `<` and `>`: the operator comes after the parentheses.
         let after_name = text.rfind(')').map_or(0, |at| at + 1);
         let at = text[after_name..].find(['<', '>']).map(|at| at + after_name);
         let at = at.ok_or_else(|| ConditionError::NoComparison(text.to_owned()))?;
@@ -70,33 +70,36 @@ impl FromStr for Condition {
             (_, None) => (Operator::Below, &rest[1..]),
         };
         let what = what.trim();
-        let (name, of) = match what.split_once('(') {
-            Some((name, of)) => (name.trim(), Some(of.strip_suffix(')').unwrap_or(of).trim())),
+        let (name, function) = match what.split_once('(') {
+            Some((name, rest)) => (name.trim(), Some(rest.strip_suffix(')').unwrap_or(rest).trim())),
             None => (what, None),
         };
         let known = FIELDS.iter().find(|(known, _)| *known == name);
         let (_, field) = *known.ok_or_else(|| ConditionError::UnknownField(name.to_owned()))?;
-        match (field.is_of_a_function(), of) {
+        match (field.needs_function(), function) {
             (true, None | Some("")) => return Err(ConditionError::NoFunction(name.to_owned())),
             (false, Some(_)) => return Err(ConditionError::NotOfAFunction(name.to_owned())),
             _ => {}
         }
         let bound = parse_bound(bound.trim(), field.quantity())?;
-        Ok(Self { text: text.trim().to_owned(), field, of: of.map(str::to_owned), comparison, bound })
+        let function = function.map(str::to_owned);
+        Ok(Self { text: text.trim().to_owned(), field, function, comparison, bound })
     }
 }
 
 fn parse_bound(text: &str, quantity: Quantity) -> Result<f64, ConditionError> {
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|value| value.is_finite());
     let (bound, expected) = match quantity {
-        Quantity::Share => (text.strip_suffix('%').and_then(number).map(|of| of / 100.0), "a share, as 5%"),
-        Quantity::Number => (number(text), "a number, as 0.5"),
-        Quantity::Time => (time(text), "a time, as 250us"),
+        Quantity::Share => {
+            (text.strip_suffix('%').and_then(number).map(|share| share / 100.0), "a share, like 5%")
+        }
+        Quantity::Number => (number(text), "a number, like 0.5"),
+        Quantity::Time => (time(text), "a time, like 250us"),
     };
     bound.ok_or_else(|| ConditionError::Bound(text.to_owned(), expected))
 }
 
-/// A time in ns, which may be below zero, as changes are.
+/// Parses a time in ns. It may be negative, for changes.
 fn time(text: &str) -> Option<f64> {
     let units = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
     let (number, unit) = units.into_iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
@@ -112,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_condition_is_refused_with_the_way_out() {
+    fn errors_say_how_to_write_a_condition() {
         for text in [
             "",
             "worth(f)",
@@ -128,7 +131,7 @@ mod tests {
             assert!(text.parse::<Condition>().is_err(), "{text}");
         }
         let error = "speed(f) > 1".parse::<Condition>().unwrap_err().to_string();
-        assert!(error.contains("`speed` is nothing that a report has"), "{error}");
+        assert!(error.contains("a report has no `speed`"), "{error}");
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-//! What cells hold: names that a process chose, and numbers that programs can read.
+//! Contents of cells: names from a process, and numbers that programs can read.
 
 use maud::{Markup, html};
 
@@ -9,17 +9,17 @@ use crate::{
     report::words,
 };
 
-/// Text from outside, which may be anything of any length.
+/// Makes text from outside printable, and cuts it.
 pub(super) fn foreign(text: &str) -> String {
     printable_name(text)
 }
 
-/// The same of a sentence, in which there may be names.
+/// The same for a sentence that may contain names.
 pub(super) fn sentence(text: &str) -> String {
     at_most(printable(text), 3 * NAME_COLUMNS)
 }
 
-/// A function's name, and where it is.
+/// A function's name and place.
 pub(super) fn function(factor: &Factor) -> Markup {
     html! {
         code { (words::name(factor)) }
@@ -30,7 +30,7 @@ pub(super) fn function(factor: &Factor) -> Markup {
     }
 }
 
-/// A number as people read it, with the one that the JSON has.
+/// A number as text, with all digits for programs.
 pub(super) fn number(value: Option<f64>, shown: &str) -> Markup {
     html! {
         @match value {

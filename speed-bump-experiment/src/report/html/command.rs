@@ -1,4 +1,4 @@
-//! What makes the experiment again, and what it was made with.
+//! The command that repeats the experiment, the machine, and explanations.
 
 use maud::{Markup, html};
 
@@ -8,10 +8,10 @@ use crate::{
     record::Measured,
 };
 
-/// Columns of a command.
+/// The longest command, in columns.
 const COMMAND: usize = 2_000;
 
-/// The command, with the seed of this one, and the machine.
+/// The command with the seed, the machine, and the meaning of terms.
 pub(super) fn again(measured: &Measured) -> Markup {
     let mut words: Vec<String> = measured.command.iter().map(|word| quoted(word)).collect();
     if !measured.command.iter().any(|word| word == "--seed" || word.starts_with("--seed=")) {
@@ -37,20 +37,23 @@ pub(super) fn again(measured: &Measured) -> Markup {
                 dl {
                     dt { "sensitivity" }
                     dd {
-                        "The share of added time that shows in the time of a unit. 1: each microsecond "
+                        "The share of added time that shows up in the time per unit. 1: each microsecond "
                         "shows. 0: it stays hidden behind something else."
                     }
                     dt { "worth at most" }
                     dd {
-                        "Sensitivity × own time, over the time of a unit: what making the function free "
+                        "Sensitivity × own time, divided by the time per unit: what making the function free "
                         "would gain."
                     }
                     dt { "does not matter" }
-                    dd { "Shown to be below the bound, with an error of 5 %. Not merely: nothing was seen." }
+                    dd {
+                        "Shown to be below the bound, with an error of 5 %. The absence of an effect is not "
+                        "enough."
+                    }
                     dt { "undecided" }
                     dd {
-                        "Neither is shown, or it shows and may be too little. The interval says what is "
-                        "possible."
+                        "Neither is shown, or an effect is shown that may be too small. The interval says "
+                        "what is possible."
                     }
                 }
             }
@@ -58,7 +61,7 @@ pub(super) fn again(measured: &Measured) -> Markup {
     }
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "_@%+=:,./-".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {

@@ -9,25 +9,25 @@ use super::{
 use crate::{
     analysis::{curve::Curve, factor::Factor, findings::Findings},
     report::{
-        notes::looked_at,
+        notes::tested,
         scale::{Scale, short, unit_of_time},
         words::{name_and_place, nothing, time},
     },
 };
 
-/// Curves that are drawn: those of functions that are worth most.
+/// Number of curves: those of the functions that are worth most.
 const DRAWN: usize = 12;
 
-/// A figure for each function that was looked at alone.
+/// A figure for each function that was tested alone.
 pub(super) fn curves(findings: &Findings, most: usize) -> Markup {
-    let drawn = || looked_at(findings).filter_map(|of| of.curve.as_ref().map(|curve| (of, curve)));
+    let drawn = || tested(findings).filter_map(|of| of.curve.as_ref().map(|curve| (of, curve)));
     html! {
         @if drawn().next().is_some() {
             section aria-labelledby="curves" {
                 h2 id="curves" { "What each delay did" }
                 p {
-                    "Time that a unit took longer, against delay that was added to it. The dotted line is "
-                    "where all of the delay shows; a bend is where it ceases to be hidden."
+                    "How much longer a unit took, against the delay that was added to it. On the dotted line "
+                    "all of the delay shows; a bend is where delay stops being hidden."
                 }
                 div.figures {
                     @for (factor, curve) in drawn().take(DRAWN.min(most)) { (figure(factor, curve)) }
@@ -83,7 +83,7 @@ fn figure(factor: &Factor, curve: &Curve) -> Markup {
                     }
                 }
             }
-            p.axes { "across: delay added to a unit, up: time it took longer, both in " (unit) }
+            p.axes { "x: delay added to a unit, y: how much longer it took, both in " (unit) }
             @if let Some(bend) = &curve.bend {
                 p {
                     "Hidden up to "
@@ -122,7 +122,7 @@ fn figure(factor: &Factor, curve: &Curve) -> Markup {
     }
 }
 
-/// The lines that the numbers of the table stand for: up to the bend and beyond it, or straight.
+/// The fitted lines: up to the bend and beyond it, or one straight line.
 fn fitted(factor: &Factor, curve: &Curve, most: f64) -> Vec<((f64, f64), (f64, f64))> {
     match (&curve.bend, factor.sensitivity) {
         (Some(bend), _) => {
@@ -140,7 +140,7 @@ fn line(x: &Scale, y: &Scale, from: (f64, f64), to: (f64, f64), class: &str) -> 
     }
 }
 
-/// A time that may be less than none.
+/// A time that may be negative.
 fn signed(ns: f64) -> String {
     if ns < 0.0 { format!("-{}", time(-ns)) } else { time(ns) }
 }

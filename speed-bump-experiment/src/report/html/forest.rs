@@ -1,6 +1,5 @@
-//! The functions, with their worth and their sensitivity drawn beside the numbers: a forest plot.
-//!
-//! It is a table, so that it reads the same without the drawing.
+//! The functions as a forest plot: worth and sensitivity drawn beside the numbers. It is a table, so it is
+//! readable without the drawing.
 
 use maud::{Markup, html};
 
@@ -9,26 +8,26 @@ use crate::{
     analysis::{factor::Factor, findings::Findings, verdict::Verdict},
     record::Measured,
     report::{
-        notes::looked_at,
+        notes::tested,
         scale::{Scale, WORTHS, short},
         words,
     },
 };
 
-/// Sensitivities are drawn within these.
+/// Limits of the axis of sensitivities.
 const SENSITIVITIES: (f64, f64) = (-1.0, 3.0);
 
-/// What is drawn in a column.
+/// A drawn column.
 struct Column {
     scale: Scale,
-    /// Where something is to be said of a value: `(value, whether it is a bound of a verdict)`.
+    /// Marked values: `(value, whether it is a bound of a verdict)`.
     lines: Vec<(f64, bool)>,
     shown: fn(f64) -> String,
 }
 
-/// The table of so many functions; nothing where none was looked at.
+/// The table of at most this many functions; empty if none was tested.
 pub(super) fn forest(measured: &Measured, findings: &Findings, most: usize) -> Markup {
-    let drawn: Vec<&Factor> = looked_at(findings).take(most).collect();
+    let drawn: Vec<&Factor> = tested(findings).take(most).collect();
     if drawn.is_empty() {
         return html! {};
     }
@@ -51,7 +50,7 @@ pub(super) fn forest(measured: &Measured, findings: &Findings, most: usize) -> M
         table.forest.sortable role="table" {
             caption {
                 "What making each function free would gain at most, and which share of its added time shows. "
-                "Lines are intervals of 95 %; what lies left of a dashed line does not matter "
+                "Lines are 95 % intervals. Left of a dashed line a function does not matter "
                 "(" (short(measured.rules.worth * 100.0)) " % of a unit, sensitivity "
                 (short(measured.rules.threshold)) "), unless it shows and is worth more."
             }
@@ -91,7 +90,7 @@ pub(super) fn forest(measured: &Measured, findings: &Findings, most: usize) -> M
     }
 }
 
-/// Its mark, as in the drawing, with its words.
+/// A verdict: its mark and its text.
 pub(super) fn verdict(factor: &Factor) -> Markup {
     html! {
         span.verdict.(class(factor.verdict)) {
@@ -101,7 +100,7 @@ pub(super) fn verdict(factor: &Factor) -> Markup {
     }
 }
 
-/// Shapes differ, so that a page without colours says the same.
+/// The mark of a verdict. Shapes differ, so the page needs no colours.
 fn mark(verdict: Verdict) -> Markup {
     html! { use href={ "#" (class(verdict)) } {} }
 }
@@ -115,7 +114,7 @@ fn class(verdict: Verdict) -> &'static str {
     }
 }
 
-/// The shapes, once a page.
+/// The definitions of the shapes.
 pub(super) fn marks() -> Markup {
     html! {
         svg.marks aria-hidden="true" width="0" height="0" {
@@ -152,7 +151,7 @@ impl Column {
                         line x1=(at(low)) x2=(at(high)) y1="50%" y2="50%" {}
                         svg x=(at(value)) y="50%" { (mark(verdict)) }
                     }
-                    // It is known to be below.
+                    // Only an upper bound is known.
                     (None, None, Some(high)) => {
                         line x1="0" x2=(at(high)) y1="50%" y2="50%" {}
                         svg x=(at(high)) y="50%" { path d="M0-5V5" {} }

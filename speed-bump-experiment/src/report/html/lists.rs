@@ -1,4 +1,4 @@
-//! What is listed: the undecided, and the functions that there is less to say of.
+//! Lists: undecided functions, functions that are not drawn, and dismissed ones.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use super::{
 };
 use crate::{
     analysis::{factor::Factor, findings::Findings, verdict::Verdict},
-    report::{notes::looked_at, words},
+    report::{notes::tested, words},
 };
 
-/// Where it is not known how long a decision would take.
-const NEITHER: &str = "neither is shown: more time, or larger delays, would tell (--for, --doses)";
+/// The text if it is unknown how long a decision would take.
+const NEITHER: &str = "neither is shown: take more time or larger delays (--for, --doses)";
 
-/// Bytes that are left of a page.
+/// Bytes that are left for rows of the page.
 pub(super) struct Budget(pub(super) usize);
 
-/// Bytes of a page that rows leave to what is around them.
+/// Bytes of the page that rows leave free for other content.
 const AROUND: usize = 4 << 10;
 
 impl Budget {
-    /// As many of these as there is room for, and how many there is none for.
+    /// Takes as many rows as fit; returns them, and how many do not fit.
     fn take(&mut self, rows: impl Iterator<Item = Markup>) -> (Vec<Markup>, usize) {
         let mut taken = Vec::new();
         let mut left_out = 0;
@@ -39,9 +39,9 @@ impl Budget {
     }
 }
 
-/// The undecided, with what would decide them.
+/// Undecided functions, with what would decide them.
 pub(super) fn undecided(findings: &Findings, most: usize) -> Markup {
-    let open = || looked_at(findings).filter(|of| of.verdict == Verdict::Undecided);
+    let open = || tested(findings).filter(|of| of.verdict == Verdict::Undecided);
     html! {
         @if open().next().is_some() {
             section aria-labelledby="undecided-functions" {
@@ -60,7 +60,7 @@ pub(super) fn undecided(findings: &Findings, most: usize) -> Markup {
     }
 }
 
-/// The functions beyond those that were drawn, and those that were dismissed.
+/// Tested functions that are not drawn, and dismissed functions.
 pub(super) fn lists(findings: &Findings, drawn: usize, budget: &mut Budget) -> Markup {
     let more = more(findings, drawn, budget);
     let dismissed = dismissed(findings, budget);
@@ -79,11 +79,11 @@ fn more(findings: &Findings, drawn: usize, budget: &mut Budget) -> Markup {
             }
         }
     };
-    let (rows, left_out) = budget.take(looked_at(findings).skip(drawn).map(row));
+    let (rows, left_out) = budget.take(tested(findings).skip(drawn).map(row));
     html! {
         @if rows.len() + left_out > 0 {
             section aria-labelledby="more" {
-                h2 id="more" { "More functions that were looked at" }
+                h2 id="more" { "More functions that were tested" }
                 details {
                     summary { (rows.len() + left_out) " functions" }
                     table.sortable {
@@ -115,7 +115,7 @@ fn dismissed(findings: &Findings, budget: &mut Budget) -> Markup {
         @if !by_reason.is_empty() {
             section aria-labelledby="dismissed" {
                 h2 id="dismissed" { "Dismissed" }
-                p { "No experiment was made with these. Times are own times a unit." }
+                p { "These functions were not tested. Times are own times per unit." }
                 @for (reason, factors) in by_reason {
                     @let (rows, left_out) = budget.take(factors.iter().map(row));
                     details {

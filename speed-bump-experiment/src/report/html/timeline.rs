@@ -1,4 +1,4 @@
-//! Throughput over time, slice by slice.
+//! Throughput over time, by slice.
 
 use maud::{Markup, html};
 
@@ -12,18 +12,18 @@ use crate::{
     units::Nanos,
 };
 
-/// What is drawn in a coordinate system of its own has this width and height.
+/// Width and height of the coordinate system of slices.
 const SIZE: (f64, f64) = (2_000.0, 200.0);
-/// Slices that are drawn.
+/// The most slices that are drawn.
 const DRAWN: usize = 4_000;
-/// Slices that are listed one by one; of more of them, only their phases are.
+/// The most slices that are listed; with more, only phases are.
 const LISTED: usize = 500;
-/// There are five phases, each of them once.
+/// The most phases that are shown. A valid record has five.
 const PHASES: usize = 10;
-/// Phases that take less than this share of the time have no room for their name.
+/// The smallest share of the time with room for a phase's name.
 const NAMED: f64 = 0.08;
 
-/// The figure, with the numbers behind it; slices one by one if that takes no more bytes than this.
+/// The figure with its numbers. It lists slices if the list takes at most `listed` bytes.
 pub(super) fn timeline(measured: &Measured, listed: usize) -> Markup {
     let Some((begin, end)) = measured.slices.first().zip(measured.slices.last()) else { return html! {} };
     let begin = measured.phases.first().map_or(begin.start_ns, |phase| phase.start_ns.min(begin.start_ns));
@@ -59,7 +59,7 @@ pub(super) fn timeline(measured: &Measured, listed: usize) -> Markup {
                     "Units a second, slice by slice: "
                     span.key.without { "without delays" } " and " span.key.with { "with delays" } ". "
                     @if measured.slices.iter().any(|slice| !slice.counts()) {
-                        "An " span.key.dropped { "upright stroke" } " is a slice that does not count."
+                        "A " span.key.dropped { "vertical stroke" } " is a slice that does not count."
                     }
                 }
                 div.timeline data-end=(time.high()) {
@@ -109,7 +109,7 @@ fn took(phase: &Phase) -> f64 {
     seconds(phase.start_ns, phase.end_ns)
 }
 
-/// Units a second of several slices together.
+/// Units per second of several slices together.
 fn rate_of<'a>(slices: impl Iterator<Item = &'a Slice>) -> Option<f64> {
     let (units, span) = slices.fold((0.0, 0.0), |of, slice| (of.0 + slice.units, of.1 + slice.span()));
     (span > 0.0).then(|| units * 1e9 / span)
@@ -146,7 +146,7 @@ fn phases(measured: &Measured) -> Markup {
     }
 }
 
-/// Each slice; scripts find here what lies under a pointer.
+/// The list of slices; scripts look up the slice under the pointer here.
 fn slices(measured: &Measured, begin: Nanos) -> Markup {
     html! {
         table.slices {

@@ -1,4 +1,4 @@
-//! Whether the experiment may be believed: what its own checks found.
+//! The results of the experiment's own checks.
 
 use maud::{Markup, html};
 
@@ -8,10 +8,10 @@ use crate::{
     record::{Mark, Measured},
 };
 
-/// Problems that are told.
+/// The most problems that are listed.
 const PROBLEMS: usize = 20;
 
-/// The box.
+/// The box with the results.
 pub(super) fn validity(measured: &Measured, findings: &Findings) -> Markup {
     let of = &findings.validity;
     let delivered = of.delivered_over_asked.map_or_else(none, |of| format!("{:.1} %", of * 100.0));
@@ -19,16 +19,17 @@ pub(super) fn validity(measured: &Measured, findings: &Findings) -> Markup {
     html! {
         section.validity.fails[!of.holds] aria-labelledby="validity" {
             h2 id="validity" {
-                @if of.holds { "Its own checks hold" } @else { "Its own checks failed: no verdict stands" }
+                @if of.holds { "The experiment's own checks passed" }
+                @else { "The experiment's own checks failed: no verdict is valid" }
             }
             dl {
-                dt { "Delay that was delivered, of what was asked for" }
+                dt { "Delivered delay, as a share of the requested delay" }
                 dd { (number(of.delivered_over_asked, &delivered)) }
-                dt { "Slices with delays of zero, against those without delays (A/A)" }
+                dt { "Slices with delays of zero, compared with slices without delays (A/A)" }
                 dd { (share(of.placebo, 2)) }
-                dt { "A unit in the second half, against the first" }
+                dt { "Time per unit in the second half, compared with the first" }
                 dd { (share(of.drift, 1)) }
-                dt { "A unit after the experiment, against before it" }
+                dt { "Time per unit after the experiment, compared with before it" }
                 dd { (share(of.recovery, 1)) }
                 dt { "Slices that count" }
                 dd {
@@ -38,9 +39,9 @@ pub(super) fn validity(measured: &Measured, findings: &Findings) -> Markup {
                 dt { "Who sets the throughput" }
                 dd {
                     (match findings.open_loop {
-                        Some(true) => "those who send requests (open loop): latencies are compared",
+                        Some(true) => "the clients (open loop): latencies are compared",
                         Some(false) => "the service (closed loop)",
-                        None => "not known",
+                        None => "unknown",
                     })
                 }
                 @if let Some(busy) = measured.around.and_then(|around| around.processors_busy) {
@@ -68,10 +69,10 @@ fn why(mark: Mark) -> &'static str {
         Mark::Late => "the tool itself was late",
         Mark::Guarded => "a guard ended it",
         Mark::Unsettled => "the service was still changing, without any delay",
-        Mark::Load => "the load was not there, or it was looked whether it is",
+        Mark::Load => "the load was not there, or was being checked",
     }
 }
 
 fn none() -> String {
-    "not known".to_owned()
+    "unknown".to_owned()
 }

@@ -1,4 +1,4 @@
-//! Who calls whom in a profile as text: what `pstats.Stats.print_callers` and `print_callees` print.
+//! Callers and callees of a profile as text, like `pstats.Stats.print_callers` and `print_callees`.
 
 use std::{
     cmp::Reverse,
@@ -8,7 +8,7 @@ use std::{
 use super::{Entry, FunctionKey, Profile, print::Printing};
 use crate::printable::printable;
 
-/// Which of both.
+/// Which direction to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edges {
     /// Who calls each function.
@@ -17,8 +17,8 @@ pub enum Edges {
     Callees,
 }
 
-/// The text, with so many callers or callees of a function at most, those with the most time; printable.
-/// Where no functions are left it says that alone, and `pstats` nothing.
+/// Prints at most `most` callers or callees of each function, those with the most time. The text is
+/// printable. If no functions are left it only has the header.
 pub fn print_edges(profile: &Profile, edges: Edges, printing: &Printing, most: usize) -> String {
     let (mut text, functions) = printing.select(profile);
     if functions.is_empty() {
@@ -26,7 +26,7 @@ pub fn print_edges(profile: &Profile, edges: Edges, printing: &Printing, most: u
     }
     let name = |key: &FunctionKey| printable(key.standard_name());
     let length = |key: &FunctionKey| name(key).chars().count();
-    // As wide as the names of those that are shown, which may be all.
+    // The column is as wide as the longest printed name.
     let width = functions.iter().map(|(key, _)| length(key)).max().unwrap_or(0) + 2;
     let (title, arrow) = match edges {
         Edges::Callers => ("was called by...", "<-"),
@@ -69,7 +69,7 @@ pub fn print_edges(profile: &Profile, edges: Edges, printing: &Printing, most: u
     text
 }
 
-/// The same the other way round.
+/// Inverts callers to callees.
 fn callees(profile: &Profile) -> HashMap<&FunctionKey, BTreeMap<FunctionKey, Entry>> {
     let mut callees: HashMap<&FunctionKey, BTreeMap<FunctionKey, Entry>> = HashMap::new();
     for (callee, callers) in &profile.callers {
@@ -97,12 +97,12 @@ mod tests {
          "primitive_calls": 1, "resumed": 0, "primitive_resumed": 0}]}]}"#;
 
     fn printed(edges: Edges) -> String {
-        let profile = Profile::of(&serde_json::from_str(SESSION).unwrap()).unwrap();
+        let profile = Profile::from_session(&serde_json::from_str(SESSION).unwrap()).unwrap();
         print_edges(&profile, edges, &Printing::default(), usize::MAX)
     }
 
     #[test]
-    fn callers_stand_below_each_other() {
+    fn callers_are_printed_below_each_other() {
         let expected = "   Random listing order was used
 
 Function       was called by...
@@ -115,15 +115,15 @@ Function       was called by...
     }
 
     #[test]
-    fn of_many_callers_those_with_the_most_time_are_shown() {
-        let profile = Profile::of(&serde_json::from_str(SESSION).unwrap()).unwrap();
+    fn only_the_callers_with_the_most_time_are_printed() {
+        let profile = Profile::from_session(&serde_json::from_str(SESSION).unwrap()).unwrap();
         let text = print_edges(&profile, Edges::Callers, &Printing::default(), 1);
         assert!(text.contains("/x.py:30(top)\n") && text.contains("… 1 more\n"), "{text}");
         assert!(!text.contains("(mid)"), "{text}");
     }
 
     #[test]
-    fn callees_are_the_same_the_other_way_round() {
+    fn callees_are_inverted_callers() {
         let text = printed(Edges::Callees);
         assert!(text.contains("/x.py:3(leaf)  -> \n"), "{text}");
         assert!(text.contains("/x.py:30(top)  ->       5    0.002    0.002  /x.py:3(leaf)\n"), "{text}");

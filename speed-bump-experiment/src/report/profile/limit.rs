@@ -1,4 +1,4 @@
-//! Which functions of a profile are shown, as `pstats` has it: a count, a share, or an expression, in turn.
+//! Restrictions on the functions of a profile, like those of `pstats`: a count, a share, or an expression.
 
 use std::str::FromStr;
 
@@ -9,17 +9,17 @@ use super::{Entry, FunctionKey};
 /// A limit.
 #[derive(Clone, Debug)]
 pub enum Limit {
-    /// So many of them.
+    /// The first ones, this many.
     Count(usize),
-    /// This share of them.
+    /// The first ones, this share of all.
     Share(f64),
-    /// Those in whose standard name it is found.
+    /// Those whose standard name the expression matches.
     Matching(Box<Regex>, String),
 }
 
-/// Why a text is no limit.
+/// Why a text is not a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no limit, which is a count (20), a share (0.1), or a regular expression: {error}")]
+#[error("`{text}` is not a count (20), a share (0.1), or a regular expression: {error}")]
 pub struct LimitError {
     text: String,
     error: String,
@@ -34,7 +34,7 @@ impl FromStr for Limit {
         }
         let is_number = text.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
         if let Some(share) = text.parse::<f64>().ok().filter(|_| is_number) {
-            let error = || LimitError { text: text.to_owned(), error: "a share is below 1".to_owned() };
+            let error = || LimitError { text: text.to_owned(), error: "a share must be below 1".to_owned() };
             return if (0.0..1.0).contains(&share) { Ok(Self::Share(share)) } else { Err(error()) };
         }
         match Regex::new(text) {
@@ -45,7 +45,7 @@ impl FromStr for Limit {
 }
 
 impl Limit {
-    /// Those that are shown, of those that are left.
+    /// Removes the functions that the limit excludes.
     pub(super) fn apply(&self, functions: &mut Vec<(FunctionKey, Entry)>) {
         match self {
             Self::Count(count) => functions.truncate(*count),

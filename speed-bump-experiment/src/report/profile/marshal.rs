@@ -1,4 +1,4 @@
-//! A profile as the file that `cProfile` writes and `pstats` reads: a dict, as Python's `marshal` has it.
+//! A profile in the file format of `cProfile` and `pstats`: a dict in the encoding of Python's `marshal`.
 //!
 //! Types are those of version 2 (`Python/marshal.c` of CPython 3.8 to 3.15 reads them all). Keys are tuples
 //! of file, line and name; values are primitive calls, all calls, own and cumulative time in seconds, and
@@ -20,7 +20,7 @@ pub fn pstats(profile: &Profile) -> Vec<u8> {
         for (caller, entry) in profile.callers.get(key).into_iter().flatten() {
             function(&mut bytes, caller);
             tuple(&mut bytes, 4);
-            // The other way round than above.
+            // Callers have these two counts in the opposite order.
             whole(&mut bytes, entry.calls);
             whole(&mut bytes, entry.primitive_calls);
             seconds(&mut bytes, entry.own_ns);
@@ -44,14 +44,14 @@ fn tuple(bytes: &mut Vec<u8>, length: u32) {
     bytes.extend(length.to_le_bytes());
 }
 
-/// In UTF-8, which names from outside are as far as they can be.
+/// Writes a text in UTF-8.
 fn text(bytes: &mut Vec<u8>, text: &str) {
     bytes.push(b'u');
     bytes.extend(u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
     bytes.extend(text.as_bytes());
 }
 
-/// In 31 bits where that will do, else in digits of 15 bits.
+/// Writes an integer: in 31 bits if it fits, else in digits of 15 bits.
 fn whole(bytes: &mut Vec<u8>, number: u64) {
     if let Ok(number) = i32::try_from(number) {
         bytes.push(b'i');
@@ -63,7 +63,7 @@ fn whole(bytes: &mut Vec<u8>, number: u64) {
         .map(|rest| (rest & 0x7fff) as u16)
         .collect();
     bytes.push(b'l');
-    // Five at most.
+    // There are at most five digits.
     bytes.extend((digits.len() as u32).to_le_bytes());
     digits.into_iter().for_each(|digit| bytes.extend(digit.to_le_bytes()));
 }

@@ -1,4 +1,4 @@
-//! A profile as text: what `pstats.Stats.print_stats` prints.
+//! A profile as text, like `pstats.Stats.print_stats`.
 
 use super::{Entry, FunctionKey, Limit, Profile, SortKey, sort::sort};
 use crate::printable::printable;
@@ -6,20 +6,20 @@ use crate::printable::printable;
 /// Which functions are printed, and in which order.
 #[derive(Clone, Debug, Default)]
 pub struct Printing {
-    /// What they are sorted by, in turn; by none, in the order of their files.
+    /// The sort keys, the first one first; without any, the order of the profile.
     pub sort: Vec<SortKey>,
-    /// The other way round.
+    /// Reverses the order.
     pub reverse: bool,
-    /// Which of them, in turn.
+    /// Restrictions, applied one after the other.
     pub limits: Vec<Limit>,
 }
 
-/// The text; printable.
+/// The profile as printable text.
 pub fn print(profile: &Profile, printing: &Printing) -> String {
-    let (calls, primitive) = (profile.sum(|of| of.calls), profile.sum(|of| of.primitive_calls));
+    let (calls, primitive) = (profile.sum(|entry| entry.calls), profile.sum(|entry| entry.primitive_calls));
     let primitive =
         if calls == primitive { String::new() } else { format!(" ({primitive} primitive calls)") };
-    let seconds = profile.sum(|of| of.own_ns) as f64 / 1e9;
+    let seconds = profile.sum(|entry| entry.own_ns) as f64 / 1e9;
     let mut text = format!("         {calls} function calls{primitive} in {seconds:.3} seconds\n\n");
     let (how, functions) = printing.select(profile);
     text += &how;
@@ -34,7 +34,7 @@ pub fn print(profile: &Profile, printing: &Printing) -> String {
 }
 
 impl Printing {
-    /// How functions are listed, in words, and those that are.
+    /// The header about order and restrictions, and the functions to print.
     pub(super) fn select(&self, profile: &Profile) -> (String, Vec<(FunctionKey, Entry)>) {
         let mut functions = profile.functions.clone();
         sort(&mut functions, &self.sort);

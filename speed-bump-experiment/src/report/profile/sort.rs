@@ -1,4 +1,4 @@
-//! The order of a profile, by the words of `pstats`.
+//! The order of a profile, with the sort keys of `pstats`.
 
 use std::{cmp::Ordering, str::FromStr};
 
@@ -23,11 +23,11 @@ pub enum SortKey {
     Name,
     /// Name, file and line.
     NameFileLine,
-    /// What stands in the last column.
+    /// The text of the last column.
     StandardName,
 }
 
-/// All words that `pstats.Stats.sort_stats` takes.
+/// All words that `pstats.Stats.sort_stats` accepts.
 const WORDS: [(&str, SortKey); 13] = [
     ("calls", SortKey::Calls),
     ("ncalls", SortKey::Calls),
@@ -43,18 +43,19 @@ const WORDS: [(&str, SortKey); 13] = [
     ("stdname", SortKey::StandardName),
     ("time", SortKey::Time),
 ];
-/// And this one, by which its table calls the own time.
+/// Another word for own time, used in its table.
 const TOTAL: (&str, SortKey) = ("tottime", SortKey::Time);
 
-/// Why a word is no order.
+/// Why a word is not a sort key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SortError {
-    /// It is none.
+    /// It is not a sort key or a prefix of one.
     #[error(
-        "`{0}` is no order: calls, cumulative, time, name, file, line, module, nfl, pcalls and stdname are"
+        "`{0}` is not a sort key: use calls, cumulative, time, name, file, line, module, nfl, pcalls or \
+         stdname"
     )]
     Unknown(String),
-    /// It is the beginning of several.
+    /// It is a prefix of several.
     #[error("`{0}` may be {1}")]
     Ambiguous(String, String),
 }
@@ -81,7 +82,7 @@ impl FromStr for SortKey {
 }
 
 impl SortKey {
-    /// What it is called above the table.
+    /// Its name in the header.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Calls => "call count",
@@ -114,10 +115,10 @@ impl SortKey {
     }
 }
 
-/// Sorts by the first key, where that is the same by the next, and so on; where all are, as they were.
+/// Sorts by the first key, equal functions by the next, and so on. The sort is stable.
 pub(super) fn sort(functions: &mut [(FunctionKey, Entry)], keys: &[SortKey]) {
     functions.sort_by(|a, b| {
-        keys.iter().map(|key| key.compare(a, b)).find(|of| of.is_ne()).unwrap_or(Ordering::Equal)
+        keys.iter().map(|key| key.compare(a, b)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
     });
 }
 
@@ -126,14 +127,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_may_be_short_where_they_are_not_ambiguous() {
-        let of = |word: &str| word.parse::<SortKey>();
-        assert_eq!(of("cumulative"), Ok(SortKey::Cumulative));
-        assert_eq!(of("cu"), Ok(SortKey::Cumulative));
-        assert_eq!(of("t"), Ok(SortKey::Time));
-        assert_eq!(of("mod"), Ok(SortKey::File));
-        assert_eq!(of("nc"), Ok(SortKey::Calls));
-        assert_eq!(of("c"), Err(SortError::Ambiguous("c".into(), "calls or cumtime or cumulative".into())));
-        assert!(of("").is_err() && of("speed").is_err());
+    fn words_may_be_unambiguous_prefixes() {
+        let parsed = |word: &str| word.parse::<SortKey>();
+        assert_eq!(parsed("cumulative"), Ok(SortKey::Cumulative));
+        assert_eq!(parsed("cu"), Ok(SortKey::Cumulative));
+        assert_eq!(parsed("t"), Ok(SortKey::Time));
+        assert_eq!(parsed("mod"), Ok(SortKey::File));
+        assert_eq!(parsed("nc"), Ok(SortKey::Calls));
+        assert_eq!(
+            parsed("c"),
+            Err(SortError::Ambiguous("c".into(), "calls or cumtime or cumulative".into()))
+        );
+        assert!(parsed("").is_err() && parsed("speed").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The forest plot in characters: what making each function free would gain, with its interval.
+//! The forest plot in characters: the worth of each function, with its interval.
 
 use super::Style;
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     },
     printable::{at_most, columns},
     report::{
-        notes::looked_at,
+        notes::tested,
         scale::{Scale, WORTHS, short},
         words::name_and_place,
     },
@@ -17,17 +17,17 @@ use crate::{
 
 /// Functions that are drawn.
 const DRAWN: usize = 15;
-/// Columns of the drawing.
+/// The smallest width of the drawing, in columns.
 const MIN: usize = 20;
-/// See [`MIN`].
+/// The largest width.
 const MAX: usize = 60;
-/// Columns of names.
+/// The largest width of a name.
 const NAMES: usize = 40;
 
-/// Lines of the plot; none where nothing is known of a worth, or where there is no room.
+/// Lines of the plot; empty if no worth is known, or if there is no room.
 pub(super) fn forest(findings: &Findings, worth: f64, style: Style) -> Vec<String> {
     let known = |of: &&Factor| of.worth_high.is_some() && of.kind != FactorKind::Group;
-    let drawn: Vec<&Factor> = looked_at(findings).filter(known).take(DRAWN).collect();
+    let drawn: Vec<&Factor> = tested(findings).filter(known).take(DRAWN).collect();
     let names: Vec<String> = drawn.iter().map(|of| at_most(name_and_place(of), NAMES)).collect();
     let widest = names.iter().map(|name| columns(name)).max().unwrap_or(0);
     let room = style.columns.saturating_sub(widest + 3);
@@ -38,7 +38,8 @@ pub(super) fn forest(findings: &Findings, worth: f64, style: Style) -> Vec<Strin
     let values = drawn.iter().flat_map(|of| [of.worth, of.worth_low, of.worth_high]).flatten();
     let scale = Scale::over(values.chain([0.0, 2.0 * worth])).within(WORTHS.0, WORTHS.1);
     let at = |value: f64| (scale.share(value) * (cells - 1) as f64).round() as usize;
-    let mut lines = vec!["worth at most, in % of a unit's time; left of ┊ it does not matter".to_owned()];
+    let heading = "worth at most, in % of the time per unit; left of ┊ it does not matter";
+    let mut lines = vec![heading.to_owned()];
     for (factor, name) in drawn.iter().zip(names) {
         let mut row = vec![' '; cells];
         row[at(worth)] = '┊';
@@ -59,7 +60,7 @@ pub(super) fn forest(findings: &Findings, worth: f64, style: Style) -> Vec<Strin
     lines
 }
 
-/// Numbers below their places, as many as there is room for.
+/// The axis: as many numbers as fit.
 fn axis(scale: &Scale, cells: usize) -> String {
     let mut line = String::new();
     for tick in scale.ticks((cells / 10).max(2)) {
@@ -73,7 +74,7 @@ fn axis(scale: &Scale, cells: usize) -> String {
     line
 }
 
-/// Without colours, shapes say the same.
+/// The mark of a verdict. Shapes differ, so the plot needs no colours.
 fn mark(verdict: Verdict) -> char {
     match verdict {
         Verdict::Matters => '■',
@@ -108,7 +109,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "worth at most, in % of a unit's time; left of ┊ it does not matter",
+                "worth at most, in % of the time per unit; left of ┊ it does not matter",
                 "render (app.py:7)     ┊                       ├────■─────┤",
                 "score (app.py:7)    ├○┊",
                 "                     0        10        20        30",
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_room_there_is_no_plot() {
+    fn a_narrow_terminal_gets_no_plot() {
         assert_eq!(forest(&found(), 0.01, Style { columns: 30, colour: false }), Vec::<String>::new());
         let mut unknown = found();
         unknown.factors.iter_mut().for_each(|of| of.worth_high = None);

@@ -66,7 +66,7 @@ pub(super) fn name_nearest(
             continue;
         }
         let nearest = nearest.join("`, `");
-        let text = format!("line {}: `{}`: nearest are `{nearest}`", target.line, target.text);
+        let text = format!("line {}: `{}`: similar names are `{nearest}`", target.line, target.text);
         told.push(text.clone());
         context.warn(text);
     }

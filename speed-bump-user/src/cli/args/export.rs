@@ -1,4 +1,4 @@
-//! Flags for numbers that others read while something runs.
+//! Flags for numbers that other programs read during a session.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -6,15 +6,15 @@ use clap::Args;
 
 use crate::exporter::address;
 
-/// Where numbers go.
+/// Where the numbers go.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// Serve what is counted at /metrics of this address, for Prometheus; a port alone is one of the loopback
-    /// address, and 0 one that is free
+    /// Serve counters at /metrics of this address, for Prometheus. A port alone means the loopback address;
+    /// port 0 means any free port
     #[arg(long, value_name = "[ADDR:]PORT", value_parser = address::parse)]
     pub prometheus: Option<SocketAddr>,
 
-    /// Write it to this file every two seconds, for the textfile collector of node_exporter
+    /// Write the same to this file every two seconds, for the textfile collector of node_exporter
     #[arg(long, value_name = "FILE")]
     pub prometheus_file: Option<PathBuf>,
 }

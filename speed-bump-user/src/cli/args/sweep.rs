@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::{ExportArgs, TargetArgs, WayArgs, delay, span, units::UnitArgs};
+use super::{EngineArgs, ExportArgs, TargetArgs, delay, span, units::UnitArgs};
 use crate::{
     experiment::{groups::GroupBy, guard::Condition},
     units::{Nanos, Pid},
@@ -18,17 +18,17 @@ Examples:
   # The same, where a unit is a call of `handle`
   sudo speed-bump-ebpf sweep --pid 4711 --targets targets.txt --progress '*/app.py:handle'
 
-  # The same for the functions that take time, whichever they are
+  # The same, for all functions that take time
   sudo speed-bump-ebpf sweep --pid 4711 --progress '*/app.py:handle'
 
   # The same, where a request begins with one function and ends with another
   sudo speed-bump-ebpf sweep --pid 4711 --progress '*/app.py:accept..*/app.py:answer'
 
-  # What a benchmark takes, and how many errors there are meanwhile
+  # Compare the results of a benchmark, and record the number of errors
   sudo speed-bump-ebpf sweep --pid 4711 --bench './bench.sh' --bench-regex 'requests/sec: ([0-9.]+)' \\
       --metric prometheus:http://localhost:8000/metrics#errors_total
 
-  # Keep what was measured, and look at it again
+  # Keep all measurements, and print the report again
   sudo speed-bump-ebpf sweep --pid 4711 -t '*/app.py:*' --progress '*/app.py:handle' --json out.json
   speed-bump-ebpf report out.json
 
@@ -36,16 +36,16 @@ What the columns mean:
   calls/unit     calls of the function per unit of work, without delays
   own/unit       its own time per unit, without other selected functions
   sensitivity    the share of added time that shows up in the time per unit, with a 95 % interval:
-                 1 is on the critical path, 0 is hidden. N workers beside each other share what each
-                 of them loses: 1/N
+                 1 is on the critical path, 0 is hidden. With N parallel workers it is 1/N on the
+                 critical path
   worth at most  sensitivity × own time, as a share of the time per unit: what making the function
                  free would gain
   verdict        `matters` and `does not matter` are shown, each with an error of 5 % at most;
-                 all else is undecided
+                 all other functions are undecided
 
-Exit codes: 0 also where nothing is decided; 6 if a guard ended it; 8 if the load went away, or what
-is counted is no measure of work; else as without a command. What was measured until then is reported
-in each of these cases, and after Ctrl-C.";
+Exit codes: 0 even if nothing is decided; 6 if a guard ended the sweep; 8 if the load went away, or the
+metric does not measure work; else as without a command. In each of these cases, and after Ctrl-C, the
+sweep reports what it measured so far.";
 
 /// Flags of `sweep`.
 #[derive(Debug, Args)]
@@ -58,43 +58,43 @@ pub struct SweepArgs {
     #[command(flatten)]
     pub which: TargetArgs,
 
-    /// What is counted
+    /// Units of work and metrics
     #[command(flatten)]
     pub units: UnitArgs,
 
-    /// End the experiment, with all delays, when this does not hold: `http://HOST/PATH` answers with success,
-    /// `command:CMD` succeeds, `prometheus:URL#name<5` stays within its bound, or what the unit's metric says
-    /// does: `rate>100`, `latency<20ms`, `p50<10ms`, `p99<50ms`, of the last second or 100 units. Looked at
-    /// each 100 ms; repeat for several
+    /// End the experiment and all delays when this does not hold: `http://HOST/PATH` answers with success,
+    /// `command:CMD` succeeds, `prometheus:URL#name<5` stays within its bound, or the unit's metric does:
+    /// `rate>100`, `latency<20ms`, `p50<10ms`, `p99<50ms`, over the last second or 100 units. Checked every
+    /// 100 ms; repeat for several
     #[arg(long = "guard", value_name = "CONDITION")]
     pub guards: Vec<Condition>,
 
-    /// How long all of it may take, with preparation
+    /// How long the whole sweep may take, including preparation
     #[arg(long = "for", value_name = "TIME", value_parser = span, default_value = "120s")]
     pub time: Duration,
 
-    /// How long to wait for load that went away meanwhile, without delays, until the experiment ends without
-    /// a verdict
+    /// How long to wait, without delays, if the load goes away; then the experiment ends without a verdict
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "30s")]
     pub wait_load: Duration,
 
-    /// How long a slice of constant delays is [default: 40 units of work, at least 40 to 150ms]
+    /// Length of a slice of constant delays [default: 40 units of work, at least 40 to 150ms]
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub slice: Option<Duration>,
 
-    /// The seed of the random order [default: another one each time]
+    /// The seed of the random order [default: a new one each time]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 
-    /// A function that is worth less than this share of a unit's time does not matter
+    /// A function that is worth less than this share of the time per unit does not matter
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1%")]
     pub worth: f64,
 
-    /// Nor does one of whose added time less than this share shows up, unless it seems to be worth that
+    /// A function also does not matter if less than this share of its added time shows up, unless it seems to
+    /// be worth --worth
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "0.1")]
     pub threshold: f64,
 
-    /// The most that a unit of work may be slowed down by; it is looked at each 100 ms
+    /// The most that units of work may be slowed down by; checked every 100 ms
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "20%")]
     pub max_slowdown: f64,
 
@@ -102,46 +102,45 @@ pub struct SweepArgs {
     #[arg(long, value_name = "TIME", value_parser = delay, default_value = "10ms")]
     pub longest_call: Nanos,
 
-    /// The clients ask again as soon as they have an answer, as benchmark tools do. Without this, a function
-    /// is said not to matter only where another one is shown to: if requests come when they like, throughput
-    /// is what they set, and no function changes it
+    /// The clients send the next request as soon as they have an answer, like benchmark tools. Without this
+    /// flag, the verdict `does not matter` needs another function that is shown to matter: if requests come
+    /// at their own pace, they set the throughput, and no function changes it
     #[arg(long)]
     pub closed_loop: bool,
 
-    /// Look at all functions one by one, without a screen of many at once
+    /// Test all functions one by one, without a screen of many at once
     #[arg(long)]
     pub per_function: bool,
 
-    /// Look at functions together: by class, file, folder or thread. Each is delayed by its part of the
-    /// group's own time
+    /// Test functions together, by class, module (file), package (folder) or thread. Each is delayed by its
+    /// share of the group's own time
     #[arg(long, value_name = "BY")]
     pub group: Option<GroupBy>,
 
-    /// Added time per unit in the last phase, as shares of a unit's time, in turn [default: half, once and
-    /// twice 45 % of --max-slowdown, and more where little shows]
+    /// Added time per unit in the last phase, as shares of the time per unit, one after the other [default:
+    /// half, once and twice 45 % of --max-slowdown, and more where little shows]
     #[arg(long, value_name = "PERCENT,...", value_parser = percent, value_delimiter = ',')]
     pub doses: Vec<f64>,
 
-    /// Print what would be done, and how sure it would be, and do nothing but count and time calls for a
-    /// while
+    /// Print the schedule and how sure the result would be; count and time calls for a while, and delay
+    /// nothing
     #[arg(long)]
     pub plan: bool,
 
     /// How calls are seen, and who delays them
     #[command(flatten)]
-    pub way: WayArgs,
+    pub engine: EngineArgs,
 
     /// Do not cover child processes
     #[arg(long)]
     pub no_children: bool,
 
-    /// Write everything that was measured, and what follows from it, as JSON (schema
-    /// speed-bump/experiment/1); `-` is standard output
+    /// Write all measurements and results as JSON (schema speed-bump/experiment/1); `-` is standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Write the report as a page for browsers, with figures; `-` is standard output. `report` makes it again
-    /// from the JSON
+    /// Write the report as a page for browsers, with figures; `-` is standard output. `report` makes the same
+    /// page from the JSON
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 
@@ -149,7 +148,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "FILE")]
     pub trace_events: Option<PathBuf>,
 
-    /// Numbers for others
+    /// Export for Prometheus
     #[command(flatten)]
     pub export: ExportArgs,
 

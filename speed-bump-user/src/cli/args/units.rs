@@ -1,10 +1,10 @@
-//! The flags of `sweep` that say what is counted. Their order counts: verdicts go by the first.
+//! The flags of `sweep` that name units of work and metrics. Their order counts: verdicts use the first one.
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use crate::experiment::sweep::UnitSource;
 
-/// See above.
+/// The metrics that these flags name.
 #[derive(Clone, Debug, Default)]
 pub struct UnitArgs {
     /// In the order of the command line.
@@ -15,30 +15,29 @@ pub struct UnitArgs {
 
 #[derive(Debug, Args)]
 struct Flags {
-    /// What a unit of work is: a call of this function, symbol or USDT probe, written as a target. It is
-    /// counted and never delayed. What is compared is the throughput. BEGIN..END, two targets: a unit begins
-    /// with a call of the one and ends with a call of the other, and how long that takes is compared
+    /// A unit of work is a call of this function, symbol or USDT probe, written as a target. It is counted
+    /// and never delayed. The sweep compares throughput. BEGIN..END, two targets: a unit begins with a call
+    /// of the first and ends with a call of the second, and the sweep compares how long that takes
     #[arg(long, value_name = "TARGET")]
     progress: Vec<String>,
 
-    /// The same, of a function whose calls can be timed; what is compared is how long they take. For services
-    /// that get their requests when their clients like: delays do not change how many there are
+    /// Like --progress, but the sweep compares how long the calls take. The function must be one that --times
+    /// can time. For services whose requests come at their own pace, so that delays do not change throughput
     #[arg(long, value_name = "TARGET")]
     latency: Vec<String>,
 
     /// A unit of work is what the service itself counts: `prometheus:URL#name` or
-    /// `prometheus:URL#name{label="value"}`, of a counter, or of a histogram of seconds. Of several that are
-    /// selected, the sum. Or what a command prints, the present value of a counter a line: `command:CMD`.
-    /// With `gauge:` before it, it is a value that goes up and down, which is recorded only
+    /// `prometheus:URL#name{label="value"}`, a counter, or a histogram of seconds; several matches add up. Or
+    /// `command:CMD`, a command that prints the present value of a counter on each line. `gauge:` before
+    /// either means a value that goes up and down; the sweep only records it
     #[arg(long, value_name = "SOURCE")]
     metric: Vec<String>,
 
-    /// A unit of work is a request that is answered on a socket that the processes listen on, TCP or unix: a
-    /// send after a receive on the same connection. This is what counts if no other unit is named. Latencies
-    /// are measured too, and compared where requests come when they like
-    ///
-    /// Of --progress, --latency, --metric and --sockets several may be named. Verdicts go by the first on the
-    /// command line; the others are recorded, and the report says how they moved
+    /// A unit of work is an answered request on a socket that the processes listen on, TCP or unix: a send
+    /// after a receive on the same connection. This is the default. Latencies are measured too, and compared
+    /// if requests come at their own pace You may give several of --progress, --latency, --metric and
+    /// --sockets. Verdicts use the first one on the command line; the sweep records the others, and the
+    /// report says how they changed
     #[arg(long)]
     sockets: bool,
 
@@ -49,17 +48,16 @@ struct Flags {
 /// A benchmark that runs once a slice.
 #[derive(Clone, Debug, Default, Args)]
 pub struct BenchArgs {
-    /// A slice is a run of this command, in /bin/sh, and what is compared is how long it takes. The first run
-    /// does not count. It has to end by itself, with success. Other metrics are recorded only
+    /// A slice is a run of this command, in /bin/sh, and the sweep compares how long it takes. The first run
+    /// does not count. The command must end by itself, with success. Other metrics are only recorded
     #[arg(long = "bench", value_name = "CMD", conflicts_with_all = ["slice", "plan"])]
     pub command: Option<String>,
 
-    /// What is compared is a number that the command prints: this regular expression finds it, with one
-    /// group around it. If it finds several, the last
+    /// Compare a number that the command prints: the group of the last match of this regular expression
     #[arg(long = "bench-regex", value_name = "RE", requires = "command")]
     pub regex: Option<String>,
 
-    /// What that number is: `/s` for work in a second, or the time of the run in `s`, `ms`, `us` or `ns`
+    /// What that number is: `/s` for work per second, or the time of the run in `s`, `ms`, `us` or `ns`
     #[arg(long = "bench-unit", value_name = "UNIT", default_value = "/s", requires = "regex",
           value_parser = ["/s", "s", "ms", "us", "ns"])]
     pub unit: String,

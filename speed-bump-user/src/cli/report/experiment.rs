@@ -1,4 +1,4 @@
-//! `report` of a sweep, or of two.
+//! `report` for one sweep, or two.
 
 use std::process::ExitCode;
 
@@ -22,16 +22,16 @@ use crate::{
     stats::json,
 };
 
-/// Functions that are named where a condition holds.
+/// Functions that are named if a condition holds for them.
 const NAMED: usize = 5;
 
-/// Reports the last one, or what changed from the one before.
+/// Reports the last sweep, or what changed from the one before.
 pub(super) fn run(
     arguments: &ReportArgs,
     before: Option<&Experiment>,
     last: &Experiment,
 ) -> Result<ExitCode, Failure> {
-    if arguments.profile.is_asked_for() {
+    if arguments.profile.is_given() {
         let text = "--sort, --reverse, --limit, --strip-dirs, --callers, --callees, --add and --pstats are \
                     for sessions with --times";
         return Err(Failure::new(USAGE, anyhow!(text)));
@@ -62,13 +62,13 @@ fn print(arguments: &ReportArgs, experiment: &Experiment) -> Result<(), Failure>
 }
 
 fn print_comparison(arguments: &ReportArgs, comparison: &Comparison) -> Result<(), Failure> {
-    let is_asked_for = [
+    let flags = [
         (arguments.csv, "--csv"),
         (arguments.html.is_some(), "--html"),
         (arguments.trace_events.is_some(), "--trace-events"),
     ];
-    if let Some((_, form)) = is_asked_for.into_iter().find(|(is, _)| *is) {
-        let text = format!("{form} is for one file: two are compared as text, --markdown or --json");
+    if let Some((_, form)) = flags.into_iter().find(|(is_given, _)| *is_given) {
+        let text = format!("{form} is for one file: for a comparison use text, --markdown or --json");
         return Err(Failure::new(USAGE, anyhow!(text)));
     }
     if arguments.markdown {
@@ -87,7 +87,7 @@ fn print_json(report: &impl serde::Serialize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Fails if a condition holds, or cannot be answered.
+/// Fails if a condition holds, or is unknown.
 fn check(
     conditions: &[Condition],
     last: &Experiment,
@@ -96,19 +96,19 @@ fn check(
     let (mut held, mut unanswered) = (Vec::new(), Vec::new());
     for condition in conditions {
         match condition.holds(&last.findings, comparison) {
-            Ok(Holds { of, unknown }) => {
-                if !of.is_empty() {
-                    held.push(format!("{condition} holds for {}", named(&of)));
+            Ok(Holds { functions, unknown }) => {
+                if !functions.is_empty() {
+                    held.push(format!("{condition} holds for {}", named(&functions)));
                 }
                 if !unknown.is_empty() {
                     let names = named(&unknown);
-                    tell(format_args!("speed-bump-ebpf: note: {condition} is not known of {names}"));
+                    tell(format_args!("speed-bump-ebpf: note: {condition} is unknown for {names}"));
                 }
             }
             Err(error) => unanswered.push(error.to_string()),
         }
     }
-    // What holds is the worse news.
+    // A condition that holds takes precedence.
     let code = if held.is_empty() { USAGE } else { CONDITION };
     held.extend(unanswered);
     if held.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(Failure::new(code, Lines::from_iter(held))) }

@@ -1,4 +1,4 @@
-//! `report` of a session in which calls were timed: a profile.
+//! `report` for a session with `--times`: a profile.
 
 use std::process::ExitCode;
 
@@ -27,13 +27,12 @@ pub(super) fn run(arguments: &ReportArgs, session: &RecordedSession) -> Result<E
         || arguments.json
         || !arguments.fail_if.is_empty();
     if is_for_sweeps {
-        let text =
-            "--html, --trace-events, --markdown, --csv, --json and --fail-if are for what `sweep` found";
+        let text = "--html, --trace-events, --markdown, --csv, --json and --fail-if are for sweeps";
         return Err(Failure::new(USAGE, anyhow!(text)));
     }
     let usage = |error: anyhow::Error| Failure::new(USAGE, error);
     let profile_of = |session: &RecordedSession, name: &std::path::Path| {
-        Profile::of(session).with_context(|| name.display().to_string()).map_err(usage)
+        Profile::from_session(session).with_context(|| name.display().to_string()).map_err(usage)
     };
     let mut profile =
         profile_of(session, arguments.files.first().map_or("-".as_ref(), |path| path.as_path()))?;
@@ -41,7 +40,7 @@ pub(super) fn run(arguments: &ReportArgs, session: &RecordedSession) -> Result<E
         match read(path).map_err(usage)? {
             Recorded::Session(session) => profile.add(&profile_of(&session, path)?),
             Recorded::Sweep(_) => {
-                return Err(usage(anyhow!("{} is a sweep: sessions are added up", path.display())));
+                return Err(usage(anyhow!("{} is a sweep: --add needs a session", path.display())));
             }
         }
     }

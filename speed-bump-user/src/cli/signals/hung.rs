@@ -1,14 +1,12 @@
-//! Whether the tool waits in the kernel for what never comes.
-//!
-//! Memory and files of a process can lie where nothing answers: on a file system of FUSE or NFS whose server
-//! hangs, or in memory that a handler of page faults is to fill (userfaultfd). A thread that reads there
-//! waits in the kernel, and no flag reaches it; but it goes when the tool exits. So `Reading` looks at the
-//! calls that threads are in. A thread that is in the same reading call at look after look, and has not run
-//! meanwhile, waits for what may never come.
+//! Finds out whether a thread of the tool hangs in a read. Memory and files of a process may never answer: a
+//! file system of FUSE or NFS whose server hangs, or memory that a page-fault handler should fill
+//! (userfaultfd). A thread that reads there waits in the kernel, where no flag reaches it; only the exit of
+//! the tool ends it. So `Reading` polls which system calls the threads are in. A thread that stays in the
+//! same reading call from poll to poll, and does not run in between, may hang.
 
 use std::{collections::HashMap, fs, path::Path};
 
-/// Calls by which the tool reads or writes what is others', and in which it waits for nothing else.
+/// System calls that access memory and files of other processes, and wait for nothing else.
 const READS: [libc::c_long; 12] = [
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
@@ -31,49 +29,49 @@ struct Place {
     ran: String,
 }
 
-/// The threads that read, as of the last look.
+/// The threads that were in reading calls at the last poll, with the number of polls.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     threads: HashMap<String, (Place, u32)>,
 }
 
 impl Reading {
-    /// Looks at all threads. For how many looks in a row, this one among them, the thread that has waited for
-    /// longest was in the same call.
-    pub(super) fn look(&mut self) -> u32 {
+    /// Polls all threads. Returns for how many polls in a row, including this one, the longest waiting thread
+    /// was in the same call.
+    pub(super) fn poll(&mut self) -> u32 {
         let mut now = HashMap::new();
         for entry in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
-            let Some(place) = Place::of(&entry.path()) else { continue };
+            let Some(place) = Place::read(&entry.path()) else { continue };
             let name = entry.file_name().to_string_lossy().into_owned();
             let before = self.threads.get(&name).filter(|(before, _)| *before == place);
-            let looks = before.map_or(1, |(_, looks)| looks + 1);
-            now.insert(name, (place, looks));
+            let polls = before.map_or(1, |(_, polls)| polls + 1);
+            now.insert(name, (place, polls));
         }
         self.threads = now;
-        self.threads.values().map(|(_, looks)| *looks).max().unwrap_or(0)
+        self.threads.values().map(|(_, polls)| *polls).max().unwrap_or(0)
     }
 }
 
 impl Place {
-    /// Where a thread reads; `None` where it does something else.
-    fn of(thread: &Path) -> Option<Self> {
+    /// Reads where a thread is; `None` if it is not in a reading call.
+    fn read(thread: &Path) -> Option<Self> {
         let read = |name: &str| fs::read_to_string(thread.join(name)).ok();
         let call = read("syscall").filter(|call| is_read(call))?;
         Some(Self { call, ran: read("schedstat").unwrap_or_default() })
     }
 }
 
-/// Whether a `syscall` (proc_pid_syscall(5)) is one that reads what is others'.
+/// Whether a `syscall` (proc_pid_syscall(5)) reads from a file or from another process.
 fn is_read(call: &str) -> bool {
     let mut fields = call.split_ascii_whitespace();
     let Some(number) = fields.next().and_then(|number| number.parse::<libc::c_long>().ok()) else {
         return false;
     };
-    // `read` is also how the tool waits for its own commands' output, and for signals.
+    // The tool also waits in `read` for output of its own commands, and for signals.
     number == libc::SYS_read && fields.next().is_some_and(is_file) || READS.contains(&number)
 }
 
-/// Whether a descriptor of the tool's, as in `syscall`, is of a file below some root.
+/// Whether a descriptor of the tool, as in `syscall`, is a file with a path, outside of /dev.
 fn is_file(descriptor: &str) -> bool {
     let number = descriptor.strip_prefix("0x").and_then(|number| u32::from_str_radix(number, 16).ok());
     let link = number.and_then(|number| fs::read_link(format!("/proc/self/fd/{number}")).ok());
@@ -89,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_that_read_what_is_others_are_told_from_others() {
+    fn reading_calls_are_recognised() {
         let call = |number: libc::c_long, first: &str| {
             format!("{number} {first} 0x1 0x0 0x0 0x0 0x0 0x7ffd 0x7f01\n")
         };
@@ -106,12 +104,12 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_waits_for_something_else_is_none() {
+    fn a_running_thread_does_not_count_as_hung() {
         let (mut reading, mut last) = (Reading::default(), 0);
         for _ in 0..3 {
-            last = reading.look();
+            last = reading.poll();
         }
-        // This very one reads while it looks, but it runs.
+        // This thread is in a reading call when it polls, but it runs in between.
         assert!(last < 3, "{reading:?}");
     }
 }

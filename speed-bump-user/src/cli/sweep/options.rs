@@ -1,4 +1,4 @@
-//! What the flags of `sweep` ask for.
+//! Options of a sweep from flags and environment.
 
 use super::super::{
     args::{SweepArgs, units::BenchArgs},
@@ -15,8 +15,8 @@ use crate::{
     units::Nanos,
 };
 
-/// The options that the flags and the environment ask for.
-pub(super) fn of(arguments: &SweepArgs, environment: &Environment) -> Result<Options, Failure> {
+/// Builds the options.
+pub(super) fn from_flags(arguments: &SweepArgs, environment: &Environment) -> Result<Options, Failure> {
     Ok(Options {
         functions: functions(arguments, environment)?,
         units: arguments.units.named.clone(),
@@ -34,16 +34,16 @@ pub(super) fn of(arguments: &SweepArgs, environment: &Environment) -> Result<Opt
         per_function: arguments.per_function,
         group: arguments.group,
         doses: arguments.doses.clone(),
-        engine: arguments.way.engine,
-        entry: arguments.way.entry,
-        inject: !arguments.way.no_inject,
-        inject_timeout: arguments.way.inject_timeout,
-        accept_upstream_module: arguments.way.accept_upstream_module,
+        engine: arguments.engine.engine,
+        entry: arguments.engine.entry,
+        inject: !arguments.engine.no_inject,
+        inject_timeout: arguments.engine.inject_timeout,
+        accept_upstream_module: arguments.engine.accept_upstream_module,
         children: !arguments.no_children,
     })
 }
 
-/// The functions that are named, if any are.
+/// The source of targets, if there are any.
 fn functions(arguments: &SweepArgs, environment: &Environment) -> Result<Option<TargetSource>, Failure> {
     let is_named = !arguments.which.lines.is_empty()
         || arguments.which.targets.is_some()

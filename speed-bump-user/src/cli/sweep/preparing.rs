@@ -1,4 +1,4 @@
-//! What is told while nothing is measured yet: what it is at, and each second for how long.
+//! Progress of the preparation: prints the current step and its duration each second.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -9,13 +9,13 @@ use std::{
 use super::super::terminal::tell;
 use crate::experiment::sweep::Step;
 
-/// So often it is told that a step goes on.
+/// How often a running step is printed.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Tells of steps until it is dropped.
+/// Prints steps until it is dropped.
 pub(super) struct Preparing {
     shared: Arc<Shared>,
-    teller: Option<JoinHandle<()>>,
+    printer: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
@@ -37,18 +37,18 @@ impl Default for Running {
 }
 
 impl Preparing {
-    /// Begins; `quiet`: without a word.
+    /// Starts the printing thread; with `quiet` it prints nothing.
     pub(super) fn begin(quiet: bool) -> Self {
         let shared = Arc::<Shared>::default();
-        let of_thread = Arc::clone(&shared);
-        // Without it, less is told.
-        let teller = (!quiet)
-            .then(|| thread::Builder::new().name("preparing".to_owned()).spawn(move || of_thread.tell()))
+        let for_thread = Arc::clone(&shared);
+        // If the thread cannot start, the steps are not printed.
+        let printer = (!quiet)
+            .then(|| thread::Builder::new().name("preparing".to_owned()).spawn(move || for_thread.print()))
             .and_then(Result::ok);
-        Self { shared, teller }
+        Self { shared, printer }
     }
 
-    /// The next step.
+    /// Begins the next step.
     pub(super) fn step(&self, step: Step) {
         *self.shared.running() = Running { step, ..Running::default() };
     }
@@ -58,8 +58,8 @@ impl Drop for Preparing {
     fn drop(&mut self) {
         self.shared.running().ended = true;
         self.shared.changed.notify_all();
-        if let Some(teller) = self.teller.take() {
-            let _ = teller.join();
+        if let Some(printer) = self.printer.take() {
+            let _ = printer.join();
         }
     }
 }
@@ -69,7 +69,7 @@ impl Shared {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self) {
+    fn print(&self) {
         let mut running = self.running();
         loop {
             let waited = self.changed.wait_timeout_while(running, EVERY, |running| !running.ended);

@@ -1,5 +1,4 @@
-//! What is seen while a sweep runs: the table as it firms up, or a line for each phase where nobody watches a
-//! terminal.
+//! Progress of a running sweep: a live table of findings on a terminal, otherwise a line for each phase.
 
 use std::time::{Duration, Instant};
 
@@ -16,12 +15,12 @@ use crate::{
     units::Nanos,
 };
 
-/// How often the table is worked out and drawn.
+/// How often the table is computed and drawn.
 const REFRESH: Duration = Duration::from_secs(1);
 /// Functions that are shown.
 const SHOWN: usize = 12;
 
-/// See above.
+/// Shows the progress.
 pub(in crate::cli) struct Progress {
     quiet: bool,
     live: Option<LiveTable>,
@@ -35,14 +34,14 @@ impl Progress {
         Self { quiet, live: (on_terminal && !quiet).then(LiveTable::new), drawn: None, told: 0, waits: false }
     }
 
-    /// Says something, unless nothing is to be said.
+    /// Prints a line, unless `quiet`.
     pub(in crate::cli) fn line(&self, text: &str) {
         if !self.quiet {
             tell(text);
         }
     }
 
-    /// A slice was measured.
+    /// Shows the state after a slice.
     pub(in crate::cli) fn show(&mut self, measured: &Measured, at: Now) {
         let ended = measured.phases.iter().filter(|phase| !phase.outcome.is_empty()).count();
         if self.live.is_none() && ended > self.told {
@@ -55,7 +54,7 @@ impl Progress {
             self.waits = !self.waits;
             self.line(&match at.waits_for_load {
                 Some(until) => waiting(until),
-                None => "the load is back: the experiment goes on".to_owned(),
+                None => "the load is back: the experiment continues".to_owned(),
             });
         }
         let Some(live) = &mut self.live else { return };
@@ -73,7 +72,7 @@ impl Progress {
         });
     }
 
-    /// Leaves nothing of the table.
+    /// Clears the table.
     pub(in crate::cli) fn end(self) {
         if let Some(live) = self.live {
             live.clear();
@@ -84,7 +83,7 @@ impl Progress {
 /// `waiting for the load, without delays, for up to 30 s`.
 fn waiting(until: Nanos) -> String {
     let left = Nanos(until.0.saturating_sub(now().0).div_ceil(1_000_000_000) * 1_000_000_000);
-    format!("units come as no delay explains: waiting for the load, without delays, for up to {left}")
+    format!("no delay explains how rare units are: waiting for the load, without delays, for up to {left}")
 }
 
 /// `confirm, 42 s left, now 8 % slower`.
