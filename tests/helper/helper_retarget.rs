@@ -128,7 +128,7 @@ fn what_a_call_takes_is_measured_again_when_timing_is_switched() {
         return skip!("this machine's counter is not to be trusted, and nothing is measured by it");
     }
     on_each(|python| {
-        let mut service = start(python, &[]);
+        let service = start(python, &[]);
         let process = Process::open(Pid::new(service.pid()).unwrap()).unwrap();
         let in_place =
             InPlace { clock, policies: 1, children: false, times: true, timing: 0, callers: false };

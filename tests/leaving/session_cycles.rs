@@ -76,6 +76,7 @@ fn two_hundred_sessions_on_a_busy_process() {
         strict: false,
         inject_timeout: Duration::from_secs(2),
         times: false,
+        may_time: false,
         callers: false,
     };
     let pid = Pid::new(service.pid()).unwrap();
