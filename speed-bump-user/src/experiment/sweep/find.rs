@@ -56,7 +56,7 @@ pub(super) fn find(
         units = units.of_calls(target);
         // First without the others: they may select the unit's function too.
         if let Some(own) = units.own() {
-            session = Some(context.session(Some(counted_in), &own, false, Notices::None, observer)?);
+            session = Some(context.session(Some(counted_in), &own, false, Notices::All, observer)?);
         }
     }
     if let Some(text) = found.unit() {

@@ -34,8 +34,6 @@ pub(super) enum Notices {
     All,
     /// What is to be known of the processes. Its targets are a guess.
     OfProcesses,
-    /// Nothing: an earlier session has.
-    None,
 }
 
 impl Notices {
@@ -43,7 +41,7 @@ impl Notices {
         match notice {
             Notice::BelowFloor { .. } | Notice::BelowColdFloor { .. } => false,
             Notice::SelectsNothing(_) | Notice::NotTimed { .. } => self == Self::All,
-            _ => self != Self::None,
+            _ => true,
         }
     }
 }
@@ -67,7 +65,6 @@ impl Context<'_> {
         notices: Notices,
         observer: &mut dyn Observer,
     ) -> Result<SweepSession, SweepError> {
-        let mut notices = notices;
         if let Some(mut session) = before {
             match session.change(self, targets, times) {
                 Ok(()) => return Ok(session),
@@ -81,7 +78,6 @@ impl Context<'_> {
             }
             // One session at a time.
             drop(session);
-            notices = Notices::None;
         }
         // It may be that calls are to be timed later. The kernel module never does.
         let times_later = !times && !self.options.engine.is_kmod();
