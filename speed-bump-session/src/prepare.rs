@@ -66,6 +66,8 @@ pub struct Request {
     pub callers: bool,
     /// Whether a target that selects nothing is an error.
     pub strict: bool,
+    /// Whether the targets are a guess: a session then does not tell which of them select nothing.
+    pub is_guess: bool,
     /// With the engine `kmod`: whether upstream's module will do.
     pub accept_upstream_module: bool,
 }
@@ -92,6 +94,7 @@ impl Request {
             times_later: false,
             callers: false,
             strict: false,
+            is_guess: false,
             accept_upstream_module: false,
         }
     }
@@ -281,6 +284,7 @@ fn settings(request: &Request, policies: PolicyTable) -> Settings {
         may_time: request.times || request.times_later,
         callers: request.callers,
         strict: request.strict,
+        is_guess: request.is_guess,
         inject_timeout: request.inject_timeout,
     }
 }

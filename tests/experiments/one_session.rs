@@ -2,7 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-use crate::planted::planted_tiny;
+use speed_bump_testing::{Service, places, pythons, session::obstacle, skip};
+
+use crate::{
+    planted::{Planted, planted_tiny},
+    share::Share,
+};
 
 /// How often a sweep has brought the helper into the service and detached, and how many of its sessions were
 /// begun.
@@ -40,4 +45,23 @@ fn a_sweep_of_requests_on_sockets_attaches_once() {
 #[test]
 fn a_sweep_of_a_functions_own_latency_attaches_once() {
     sweep_attaches_once("shadow", &["-t", "*/planted.py:render", "--latency", "*/planted.py:score"]);
+}
+
+/// Before 3.11 a function may be known by its plain name alone, so that some of the lines that are tried for
+/// the unit of work select nothing: those are no business of the user's.
+#[test]
+fn what_was_tried_as_the_unit_of_work_is_not_told_of() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let Some(python) = pythons().iter().find(|python| python.minor() < (3, 11)) else {
+        return skip!("this machine has no Python before 3.11");
+    };
+    let script = places::fixtures().join("planted.py");
+    let service = Service::start(python.command(&script).arg("training")).unwrap();
+    let service = Planted::new(service, Share::tiny());
+    let run = service.sweep(&["--for", "15s"]);
+    assert!(run.stderr.contains("the unit of work was chosen: a call of step"), "{}", run.stderr);
+    let tried = |line: &&str| line.contains("selects nothing") && line.contains("threading.py");
+    assert_eq!(run.stderr.lines().find(tried), None, "{}", run.stderr);
 }

@@ -74,6 +74,7 @@ fn two_hundred_sessions_on_a_busy_process() {
         duration: None,
         children: true,
         strict: false,
+        is_guess: false,
         inject_timeout: Duration::from_secs(2),
         times: false,
         may_time: false,

@@ -23,6 +23,8 @@ pub struct Settings {
     pub callers: bool,
     /// Whether a target that selects nothing is an error.
     pub strict: bool,
+    /// Whether it is not told which targets select nothing.
+    pub is_guess: bool,
     /// How long a thread of a Python process may take to come to a point where it can be borrowed.
     pub inject_timeout: Duration,
 }

@@ -81,7 +81,8 @@ impl Context<'_> {
         }
         // It may be that calls are to be timed later. The kernel module never does.
         let times_later = !times && !self.options.engine.is_kmod();
-        let request = Request { times, times_later, ..self.options.request(targets.clone()) };
+        let is_guess = notices == Notices::OfProcesses;
+        let request = Request { times, times_later, is_guess, ..self.options.request(targets.clone()) };
         self.start(&request, notices, observer)
     }
 
