@@ -31,9 +31,9 @@ const PARTS: [Part; 3] = [
 const ALL: [&str; 5] =
     ["--edition=2024", "-Copt-level=3", "-Ccodegen-units=1", "-Cpanic=abort", "--cap-lints=allow"];
 
-/// How the image is linked: in one small piece. No library is linked, and an undefined symbol is an error, but
-/// for `dlsym`. It has both kinds of hash table: old C libraries read one, and new ones may want the other. A
-/// musl target links statically by default, and then makes no shared objects.
+/// How the image is linked: in one small piece. No library is linked, and a symbol that is not defined is an
+/// error, but for `dlsym`. It has both kinds of hash table: old C libraries read one, and new ones may want
+/// the other. A musl target links statically by default, and then makes no shared objects.
 const IMAGE: [&str; 9] = [
     "--crate-type=cdylib",
     "--cfg=feature=\"image\"",
