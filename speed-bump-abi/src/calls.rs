@@ -25,7 +25,7 @@ pub struct TimedCall {
     pub nested_ns: u64,
     /// What the tool took in those.
     pub tool_ns: u64,
-    /// The function.
+    /// Number of the function: its position in the map of functions.
     pub function: u32,
     /// What the trap at its entry cost its callers; 0 where that is part of a delay.
     pub entry_ns: u32,

@@ -241,7 +241,7 @@ pub struct ControlBlock {
     pub index_slots: AtomicU32,
     /// Where the index is: `AtomicU32` slots, 0 or a function's number + 1; for the helper alone.
     pub index_offset: AtomicU64,
-    /// Where the names are.
+    /// Where the names are, in bytes from the beginning of the block.
     pub names_offset: AtomicU64,
     /// How many bytes of names there can be.
     pub names_capacity: AtomicU64,

@@ -30,7 +30,7 @@ impl Histogram {
     pub const SHORT: usize = 2;
     /// Position of the first bucket.
     pub const FIRST: usize = 3;
-    /// Buckets.
+    /// Number of buckets.
     pub const BUCKETS: usize = Self::PLACES + Self::FINE * Self::PLACES + Self::COARSE;
     /// Words of it all.
     pub const WORDS: usize = Self::FIRST + Self::BUCKETS;

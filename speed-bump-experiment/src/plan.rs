@@ -16,7 +16,7 @@ use crate::units::Nanos;
 /// The noise of slices that it is told for.
 const NOISES: [f64; 4] = [0.01, 0.02, 0.05, 0.1];
 
-/// A plan.
+/// How an experiment would divide its time, and what it could find out in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// How the time is divided.

@@ -32,7 +32,7 @@ pub struct Experiment {
     /// The measurements.
     #[serde(flatten)]
     pub measured: Measured,
-    /// The findings.
+    /// What follows from the record, computed from it alone.
     #[serde(flatten)]
     pub findings: Findings,
 }

@@ -71,7 +71,7 @@ pub struct Options {
 /// What an experiment is doing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Now {
-    /// The phase.
+    /// Phase that runs now.
     pub phase: PhaseKind,
     /// When it ends, if all of its time is needed.
     pub ends: Nanos,

@@ -15,7 +15,7 @@ pub const MAX_SURVIVORS: usize = 8;
 pub const LEVELS: [f64; 3] = [0.5, 1.0, 2.0];
 /// Slices of a block of the screen, of which [`SCREEN_CONTROLS`] are without delays.
 pub const SCREEN_BLOCK: usize = 16;
-/// See there.
+/// Slices without delays in each block of the screen.
 pub const SCREEN_CONTROLS: usize = 4;
 /// Shares of the time for the phases; the rest is for the last one.
 const CENSUS: f64 = 0.06;
@@ -56,7 +56,7 @@ pub struct Times {
     pub slice: Nanos,
     /// What is dropped before it.
     pub burn_in: Nanos,
-    /// For the census.
+    /// For the census, in which nothing is delayed.
     pub census: Nanos,
     /// For the titration.
     pub titrate: Nanos,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::{ProcessError, RefusalKind};
 
-/// What kind it is.
+/// Kind of a failure, by which the command chooses its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {

@@ -36,13 +36,13 @@ pub struct KernelError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Lack {
-    /// bpf(2).
+    /// The system call bpf(2) is not compiled in.
     #[error("no BPF")]
     Bpf,
     /// /sys is not mounted, so nothing is known of uprobes.
     #[error("/sys/bus/event_source is missing, so uprobes cannot be found")]
     Sysfs,
-    /// Uprobes.
+    /// The kernel offers no uprobes as events (`CONFIG_UPROBE_EVENTS`).
     #[error("no uprobes")]
     Uprobes,
     /// BPF programs at probes.
@@ -117,7 +117,7 @@ impl KernelFacts {
         .filter_map(|(lacks, lack)| lacks.then_some(lack))
     }
 
-    /// The error for a lack.
+    /// Error that names the lack, this kernel, and what its configuration says.
     pub fn refusal(&self, lack: Lack) -> KernelError {
         let built = lack.option().and_then(|option| Some(self.config.as_ref()?.has(option)));
         KernelError { lack, release: self.release.clone(), built }

@@ -66,7 +66,7 @@ impl DetachRequest {
 /// A program at its entry point. Dropping this lets it go on, followed.
 #[derive(Debug)]
 pub struct StoppedProgram {
-    /// The process.
+    /// Process that stands at the entry point, traced by this tool.
     pub process: Process,
     orders: mpsc::Sender<Order>,
 }

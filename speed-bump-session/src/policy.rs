@@ -32,7 +32,7 @@ pub enum DoseError {
     /// There is no such target.
     #[error("there is no target {}: the session has {targets}", .index.0)]
     NoTarget {
-        /// Which one.
+        /// Index that was asked for, from 0.
         index: TargetIndex,
         /// How many there are.
         targets: usize,
@@ -152,7 +152,7 @@ impl PolicyTable {
         self.own.get(function).map_or_else(|| self.dose(function.target), |(_, dose)| *dose)
     }
 
-    /// The delay of a target.
+    /// Delay that functions of a target have, unless they have doses of their own.
     pub fn delay(&self, target: TargetIndex) -> Nanos {
         self.dose(target).delay
     }

@@ -113,7 +113,7 @@ pub enum Purpose {
 pub struct Prepared {
     /// What the session does, and how.
     pub settings: Settings,
-    /// The targets.
+    /// Targets of the request, with the kind that the files of the processes give each.
     pub targets: Arc<Targets>,
     /// What is selected, and how it is to be attached to.
     pub plans: Plans,

@@ -67,7 +67,7 @@ pub enum PresenceError {
          thread holds its lock for long, as in a call of C code that has still to return"
     )]
     Overdue {
-        /// The process.
+        /// PID of the process with the helper.
         pid: Pid,
         /// How long it waited.
         limit: Nanos,
@@ -79,19 +79,19 @@ pub enum PresenceError {
          start it with `enable-threads`"
     )]
     Asleep {
-        /// The process.
+        /// PID of the process with the helper.
         pid: Pid,
     },
     /// It left before it was told to.
     #[error("the helper in process {pid} left again at once: is the process ending?")]
     Left {
-        /// The process.
+        /// PID of the process with the helper.
         pid: Pid,
     },
     /// The process ended.
     #[error("process {pid} ended")]
     Gone {
-        /// The process.
+        /// PID of the process with the helper.
         pid: Pid,
     },
     /// A signal ended the wait.

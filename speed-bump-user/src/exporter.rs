@@ -62,7 +62,7 @@ pub(crate) struct SweepNumbers {
 pub(crate) struct Delivered {
     /// Its name.
     pub function: String,
-    /// Its file.
+    /// Path of the file that it lies in.
     pub file: String,
     /// The line of its definition; empty if unknown.
     pub line: String,

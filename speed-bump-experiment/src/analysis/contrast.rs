@@ -10,7 +10,7 @@ use crate::record::{By, Slice, Treatment};
 /// The difference between slices with a treatment and those without, in one block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Contrast {
-    /// The block.
+    /// Number of the block, from 0 in each phase.
     pub block: u32,
     /// Time per unit that came on top, in ns.
     pub time: f64,

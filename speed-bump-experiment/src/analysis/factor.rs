@@ -19,9 +19,9 @@ pub struct Factor {
     pub file: Option<PathBuf>,
     /// The line of its definition, where known.
     pub line: Option<u32>,
-    /// What it is.
+    /// Whether it is one function, or several together.
     pub kind: FactorKind,
-    /// Calls per unit.
+    /// Calls of it per unit of work, as the census counted them.
     pub calls_per_unit: f64,
     /// Own time per unit.
     pub own_ns_per_unit: Option<f64>,

@@ -65,7 +65,7 @@ pub struct Validity {
 /// Slices that do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Dropped {
-    /// Why.
+    /// Mark that the slices have in the record.
     pub reason: Mark,
     /// How many.
     pub slices: usize,
@@ -76,7 +76,7 @@ pub struct Dropped {
 pub struct Problem {
     /// Whether no verdict can stand beside it.
     pub fatal: bool,
-    /// What it is.
+    /// Sentence for the report: the problem, and the way out where there is one.
     pub text: String,
 }
 

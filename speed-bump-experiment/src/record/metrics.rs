@@ -30,7 +30,7 @@ pub enum MetricReading {
     },
     /// A value that goes up and down.
     Gauge {
-        /// Its mean.
+        /// Mean of the readings in the slice, in the unit of the gauge.
         mean: f64,
     },
 }

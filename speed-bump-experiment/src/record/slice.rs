@@ -75,7 +75,7 @@ pub struct Slice {
 pub struct Delivered {
     /// The candidate's number.
     pub candidate: u32,
-    /// Its calls.
+    /// Calls of it that were counted in the slice.
     pub calls: u64,
     /// The total requested delay.
     pub asked_ns: Nanos,

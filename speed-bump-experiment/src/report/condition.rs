@@ -18,7 +18,7 @@ use crate::{
 
 pub use parse::ConditionError;
 
-/// A condition.
+/// A comparison of a number of the report with a bound.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
     text: String,
@@ -101,7 +101,7 @@ pub enum Unknown {
     /// There is no such function.
     #[error("{condition}: no function of the report is named {name}")]
     NoFunction {
-        /// The condition.
+        /// Condition as it was written.
         condition: String,
         /// The name that was searched.
         name: String,

@@ -28,7 +28,7 @@ pub struct FunctionKey {
     pub file: String,
     /// The line of its definition; 0 if unknown.
     pub line: u32,
-    /// Its name.
+    /// Name without the module: `co_qualname`, or a demangled symbol.
     pub name: String,
 }
 

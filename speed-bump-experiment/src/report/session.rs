@@ -22,7 +22,7 @@ pub struct RecordedSession {
 pub struct RecordedTarget {
     /// The kind of function that it selects.
     pub kind: TargetKind,
-    /// Its functions.
+    /// Functions that it selected, as the report lists them.
     pub functions: Vec<RecordedFunction>,
 }
 

@@ -54,9 +54,9 @@ pub struct IndirectFunction {
 /// A symbol that cannot be probed.
 #[derive(Clone, Debug)]
 pub struct RefusedSymbol {
-    /// Its name.
+    /// Name as in the symbol table, with its demangled forms.
     pub name: SymbolName,
-    /// Why.
+    /// What keeps a probe from it.
     pub refusal: Refusal,
 }
 

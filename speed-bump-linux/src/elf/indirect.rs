@@ -22,9 +22,9 @@ use crate::units::VirtualAddress;
 /// A file as a process has loaded it.
 #[derive(Clone, Copy, Debug)]
 pub struct Module<'e> {
-    /// The file.
+    /// File that the mappings are of.
     pub elf: &'e ElfFile,
-    /// Where it is.
+    /// What is added to addresses of the file, in this process.
     pub bias: LoadBias,
 }
 

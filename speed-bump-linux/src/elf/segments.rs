@@ -77,7 +77,7 @@ impl Segments {
         segments.map(Self)
     }
 
-    /// The segments.
+    /// Loaded segments (`PT_LOAD`), in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = &Segment> {
         self.0.iter()
     }

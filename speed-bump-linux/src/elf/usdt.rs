@@ -105,7 +105,7 @@ pub struct RefusedLocation {
     pub provider: String,
     /// Name, empty if not even that could be read.
     pub name: String,
-    /// Why.
+    /// What keeps a probe from it.
     pub reason: LocationRefusal,
 }
 

@@ -18,7 +18,7 @@ pub enum BtfError {
     UnknownKind {
         /// Which type.
         id: u32,
-        /// Its kind.
+        /// Kind of BTF (`BTF_KIND_*`), which this reader does not know.
         kind: u32,
     },
     /// No such structure.
@@ -27,9 +27,9 @@ pub enum BtfError {
     /// No such member, or a bit field.
     #[error("struct {structure} has no member {member} that starts at a byte")]
     NoMember {
-        /// The structure.
+        /// Name of the structure, without `struct`.
         structure: String,
-        /// The member.
+        /// Name of the member.
         member: String,
     },
 }

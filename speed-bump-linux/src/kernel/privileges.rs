@@ -52,9 +52,9 @@ pub enum PrivilegeError {
     CallForbidden {
         /// The system call.
         call: &'static str,
-        /// What it answers.
+        /// Error of the call, in the words of the system.
         answer: String,
-        /// Who it is.
+        /// What may have forbidden the call.
         by: Forbidder,
     },
     /// /proc/self/status could not be read.

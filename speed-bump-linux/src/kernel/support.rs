@@ -19,9 +19,9 @@ use super::KernelVersion;
 /// Whether the kernel has a feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// It has.
+    /// The feature is there.
     Yes,
-    /// It has not.
+    /// The feature is missing.
     No,
     /// It would not say, for this reason (mostly: no permission to ask).
     Unknown(String),

@@ -65,7 +65,7 @@ pub enum TaskOffsetsError {
         "{VMLINUX_BTF}: task_struct.{member} at {offset} is misplaced: please report your kernel's version"
     )]
     Misplaced {
-        /// Which member.
+        /// Name of the member of `task_struct`.
         member: &'static str,
         /// Where it is said to be.
         offset: u32,

@@ -5,9 +5,9 @@ use std::fmt;
 /// The first two numbers of a kernel's release, which is where features appear.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KernelVersion {
-    /// 6 of 6.18.
+    /// First number: 6 of 6.18.
     pub major: u32,
-    /// 18 of 6.18.
+    /// Second number: 18 of 6.18.
     pub minor: u32,
 }
 

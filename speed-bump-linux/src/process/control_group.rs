@@ -10,7 +10,7 @@ use super::{Process, ProcessError, access::AccessMode, mountinfo};
 /// A group in one hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlGroup {
-    /// Which hierarchy.
+    /// Version 2, or the controllers of one of version 1.
     pub hierarchy: Hierarchy,
     /// Where the hierarchy is mounted.
     mount: PathBuf,

@@ -30,7 +30,7 @@ pub enum ProcessError {
          you mean"
     )]
     OtherProgram {
-        /// Its PID.
+        /// PID that was asked for.
         pid: Pid,
         /// What is different.
         difference: Difference,
@@ -91,7 +91,7 @@ pub enum ProcessError {
     ThirtyTwoBit {
         /// The PID asked for.
         pid: Pid,
-        /// The program.
+        /// Path of the program, as /proc/PID/exe says it.
         path: PathBuf,
         /// The architecture in its ELF header.
         machine: String,
@@ -105,7 +105,7 @@ pub enum ProcessError {
     OtherArchitecture {
         /// The PID asked for.
         pid: Pid,
-        /// The program.
+        /// Path of the program, as /proc/PID/exe says it.
         path: PathBuf,
         /// The architecture in its ELF header.
         machine: String,
@@ -116,7 +116,7 @@ pub enum ProcessError {
     NotElf {
         /// The PID asked for.
         pid: Pid,
-        /// The program.
+        /// Path of the program, as /proc/PID/exe says it.
         path: PathBuf,
     },
     /// We may not look into the process.

@@ -40,7 +40,7 @@ pub struct MappedFile {
     pub path_in_process: PathBuf,
     /// Whether the file had lost its name when the mappings were read.
     pub deleted: bool,
-    /// Which file it is.
+    /// What /proc/PID/maps numbers it by; stat(2) may say otherwise.
     pub identity: FileIdentity,
     /// Its parts in memory, in the order of their addresses, the ones not executable included.
     pub ranges: Vec<MappedRange>,
@@ -79,7 +79,7 @@ pub enum MappedFileError {
          restart the process", .path.display()
     )]
     Replaced {
-        /// The process.
+        /// PID of the process that maps it.
         pid: Pid,
         /// The path as the process sees it.
         path: PathBuf,
@@ -91,7 +91,7 @@ pub enum MappedFileError {
          CAP_CHECKPOINT_RESTORE, or restart the process", .path.display()
     )]
     Nameless {
-        /// The process.
+        /// PID of the process that maps it.
         pid: Pid,
         /// The path as the process sees it.
         path: PathBuf,
@@ -103,7 +103,7 @@ pub enum MappedFileError {
          and touch change it, too)", .path.display()
     )]
     CopiedUp {
-        /// The process.
+        /// PID of the process that maps it.
         pid: Pid,
         /// The path as the process sees it.
         path: PathBuf,
@@ -114,7 +114,7 @@ pub enum MappedFileError {
     #[error("{} is no longer mapped by process {pid}: it was unloaded, or the process has \
              ended", .path.display())]
     Unmapped {
-        /// The process.
+        /// PID of the process that maps it.
         pid: Pid,
         /// The path as the process sees it.
         path: PathBuf,
@@ -122,7 +122,7 @@ pub enum MappedFileError {
     /// The mapping is of no regular file, so no uprobe can be set in it.
     #[error("{} is not a regular file (process {pid} maps it from a driver or a device)", .path.display())]
     NotRegular {
-        /// The process.
+        /// PID of the process that maps it.
         pid: Pid,
         /// The path as the process sees it.
         path: PathBuf,
@@ -130,7 +130,7 @@ pub enum MappedFileError {
     /// Opening failed.
     #[error("opening {} as process {pid} sees it: {source}", .path.display())]
     Io {
-        /// The process.
+        /// PID of the process that maps it.
         pid: Pid,
         /// The path as the process sees it.
         path: PathBuf,

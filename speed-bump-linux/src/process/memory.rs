@@ -18,7 +18,7 @@ pub enum MemoryError {
     /// The address, or what follows it, is not mapped (or is a device's).
     #[error("process {pid}: no readable memory at {address} ({read} of {wanted} bytes read)")]
     Unmapped {
-        /// The process.
+        /// PID of the process whose memory it is.
         pid: Pid,
         /// The first address that could not be read.
         address: VirtualAddress,
@@ -30,15 +30,15 @@ pub enum MemoryError {
     /// The process has ended or has replaced its program.
     #[error("process {pid} has ended or replaced its program (exec): its former memory is gone")]
     Gone {
-        /// The process.
+        /// PID of the process whose memory it is.
         pid: Pid,
     },
     /// Anything else.
     #[error("process {pid}: reading memory at {address}: {source}")]
     Io {
-        /// The process.
+        /// PID of the process whose memory it is.
         pid: Pid,
-        /// Where.
+        /// First address that was to be read.
         address: VirtualAddress,
         /// What the system said.
         r#source: io::Error,

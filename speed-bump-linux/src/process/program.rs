@@ -32,17 +32,17 @@ pub enum Difference {
     File {
         /// The file that was looked at.
         before: PathBuf,
-        /// The file now.
+        /// Path of the program that runs now.
         now: PathBuf,
     },
     /// The same file, executed anew, or another process.
     Anew {
-        /// The file.
+        /// Path of the program, before and now.
         path: PathBuf,
     },
     /// Other users, groups or capabilities.
     Credentials {
-        /// The file.
+        /// Path of the program, before and now.
         path: PathBuf,
         /// Effective user that was looked at.
         before: u32,

@@ -13,7 +13,7 @@ pub struct Status {
     pub parent: Option<Pid>,
     /// The debugger that holds the process.
     pub tracer: Option<Pid>,
-    /// Credentials.
+    /// Users, groups and capabilities.
     pub credentials: Credentials,
     /// Number of threads.
     pub threads: u32,

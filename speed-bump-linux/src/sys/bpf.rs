@@ -42,7 +42,7 @@ pub enum UprobeAttachType {
 /// What a program is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramKind {
-    /// Uprobes.
+    /// Uprobes, attached one by one or many by one link.
     Uprobe(UprobeAttachType),
     /// Uprobes, and it may call helpers that sleep (kernel 6.0).
     SleepingUprobe(UprobeAttachType),
@@ -63,7 +63,7 @@ pub struct Program<'a> {
     pub btf: BorrowedFd<'a>,
     /// Records of `func_info`, and the size of one; callbacks of `bpf_loop` need them.
     pub function_info: (&'a [u8], usize),
-    /// What it is for.
+    /// What it may be attached to.
     pub kind: ProgramKind,
 }
 
@@ -198,7 +198,7 @@ pub fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadError> {
 /// The sites of one file that one link covers. All slices have the same length.
 #[derive(Clone, Copy, Debug)]
 pub struct MultiSites<'a> {
-    /// The file.
+    /// Path of the file that the sites lie in.
     pub path: &'a CStr,
     /// Offsets into the file.
     pub offsets: &'a [u64],

@@ -20,9 +20,9 @@ const BUFFER: usize = 32 << 10;
 /// A thread that had a processor when the clock of that ticked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockSample {
-    /// Its process.
+    /// PID of its process (`PERF_SAMPLE_TID`).
     pub process: Pid,
-    /// The thread.
+    /// Its TID (`PERF_SAMPLE_TID`).
     pub thread: Pid,
     /// Where it was in its program, or where that had called the kernel.
     pub place: VirtualAddress,

@@ -32,7 +32,7 @@ impl OwnHandler {
         Ok(Self { signal, before: unsafe { before.assume_init() } })
     }
 
-    /// Its address.
+    /// Address of the handler in this process.
     pub fn address(&self) -> u64 {
         address() as u64
     }

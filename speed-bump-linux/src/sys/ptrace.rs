@@ -101,7 +101,7 @@ impl Tracee {
         Ok(Self { thread, our_child, detached: false })
     }
 
-    /// The thread.
+    /// TID of the thread that is traced.
     pub fn thread(&self) -> Pid {
         self.thread
     }

@@ -29,7 +29,7 @@ impl UnreadMap {
         Ok(Self { address: address.addr(), length })
     }
 
-    /// Where it is.
+    /// First address of the mapping.
     pub fn address(&self) -> usize {
         self.address
     }

@@ -51,7 +51,7 @@ pub struct About {
 /// A target, with the dose that it has now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetAbout {
-    /// The pattern.
+    /// Pattern as the user wrote it.
     pub pattern: String,
     /// The delay of each trigger.
     pub delay_ns: u64,

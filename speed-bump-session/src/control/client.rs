@@ -50,7 +50,7 @@ pub enum Change {
     Drop,
 }
 
-/// What was changed.
+/// State of the targets that a change was about, after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
     /// Targets that were named, came, or went.

@@ -27,7 +27,7 @@ pub struct Pair {
     pub times: PairTimes,
 }
 
-/// Takes a pair.
+/// Called with each pair of caller and callee, in no order.
 pub type TakePair<'a> = dyn FnMut(Pair) + 'a;
 
 /// A dose, and the number by which functions follow it.

@@ -43,7 +43,7 @@ const LAST: u32 = 64;
 /// A signal, and the delay that it stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelaySignal {
-    /// Its number.
+    /// Signal number of the target process, as in signal(7).
     pub number: u32,
     /// The whole delay.
     pub delay: Nanos,

@@ -26,19 +26,19 @@ pub enum InjectError {
          that one, or use --no-inject"
     )]
     Traced {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
-        /// Who traces it.
+        /// PID of the tracer.
         tracer: Pid,
-        /// Its name.
+        /// Name of the tracer, from its `comm`.
         name: String,
     },
     /// The kernel forbids tracing.
     #[error("the kernel forbids tracing process {pid}: {reason}")]
     Denied {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
-        /// The rule.
+        /// Rule of the kernel that forbids it.
         reason: DenialReason,
     },
     /// Job control.
@@ -47,13 +47,13 @@ pub enum InjectError {
          continue it with `kill -CONT {pid}` first"
     )]
     Stopped {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
     },
     /// A control group keeps it from running.
     #[error("process {pid} is frozen by its control group: thaw it first (cgroup.freeze, `docker unpause`)")]
     Frozen {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
     },
     /// Strict seccomp allows read, write and exit alone.
@@ -62,7 +62,7 @@ pub enum InjectError {
          injecting needs; use --no-inject"
     )]
     SeccompStrict {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
     },
     /// A filter that does not allow what we need.
@@ -71,9 +71,9 @@ pub enum InjectError {
          in the filter (container profile, SystemCallFilter=), or use --no-inject"
     )]
     SeccompForbids {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
-        /// The system call.
+        /// Name of the system call, as in its manual page.
         call: &'static str,
         /// What the filter does.
         action: String,
@@ -85,7 +85,7 @@ pub enum InjectError {
          (CAP_SYS_ADMIN, no seccomp on ourselves), or use --no-inject"
     )]
     SeccompUnreadable {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
         /// What the system said.
         r#source: io::Error,
@@ -96,9 +96,9 @@ pub enum InjectError {
          seccomp filter that the tool runs under (container profile), or use --no-inject"
     )]
     CallRefused {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
-        /// The system call.
+        /// Name of the system call, as in its manual page.
         call: &'static str,
         /// What the system said.
         error: io::Error,
@@ -109,7 +109,7 @@ pub enum InjectError {
          helper: mount one there, or use --no-inject"
     )]
     NoProc {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
     },
     /// No `dlopen`.
@@ -118,9 +118,9 @@ pub enum InjectError {
          into it; use --no-inject, or an interpreter that is linked dynamically"
     )]
     NoDynamicLoader {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
-        /// What was looked at.
+        /// Files that were searched, in words.
         looked: String,
     },
     /// No code to put a remote call together from.
@@ -129,15 +129,15 @@ pub enum InjectError {
          C library, and use --no-inject"
     )]
     NoGadgets {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
-        /// What was looked at.
+        /// Files that were searched, in words.
         looked: String,
     },
     /// Returns to other places than calls come from would be a fault.
     #[error("process {pid} runs with a shadow stack, which remote calls would violate: use --no-inject")]
     ShadowStack {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
     },
     /// No thread at a safe point.
@@ -147,7 +147,7 @@ pub enum InjectError {
         .tried.advice()
     )]
     NoSafePoint {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
         /// How long was tried.
         limit: Nanos,
@@ -160,7 +160,7 @@ pub enum InjectError {
          is how the helper gets into it: set the sysctl to 1 or 0, or use --no-inject"
     )]
     NoExecutableMemfd {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
     },
     /// A control group is near its limit.
@@ -171,7 +171,7 @@ pub enum InjectError {
         .folder.display()
     )]
     NoMemory {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
         /// The group, or one around it.
         folder: PathBuf,
@@ -189,7 +189,7 @@ pub enum InjectError {
          `prlimit --pid {pid} --as=BYTES`, or use --no-inject"
     )]
     NoAddresses {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
         /// What it may still take.
         left: Bytes,
@@ -205,11 +205,11 @@ pub enum InjectError {
          close or duplicate descriptors by number; otherwise do not trust it, or use --no-inject"
     )]
     NotOurs {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
         /// The descriptor's number there.
         descriptor: u64,
-        /// What it is.
+        /// How the file there differs from the memory file.
         found: Unlike,
     },
     /// The process wrote into the image.
@@ -218,7 +218,7 @@ pub enum InjectError {
          program, or use --no-inject"
     )]
     Changed {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
     },
     /// The thread does not share the process's descriptors.
@@ -227,17 +227,17 @@ pub enum InjectError {
          Linux before 6.9 gives no safe way to them: use --no-inject"
     )]
     OwnDescriptors {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
-        /// The thread.
+        /// TID of the thread that was borrowed.
         thread: Pid,
     },
     /// A system call failed in the process.
     #[error("in process {pid}, {call} failed: {source}; nothing was left behind")]
     RemoteCall {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
-        /// The system call.
+        /// Name of the system call, as in its manual page.
         call: &'static str,
         /// What the system said.
         r#source: io::Error,
@@ -249,13 +249,13 @@ pub enum InjectError {
          process goes on as before"
     )]
     Refused {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
     },
     /// The helper is in, and said no.
     #[error("the helper in process {pid} refused to start: {failure}")]
     Helper {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
         /// `speed_bump_abi::control_block::Failure`, by number.
         code: u32,
@@ -268,9 +268,9 @@ pub enum InjectError {
          put back where it was and goes on. {left}"
     )]
     Overdue {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
-        /// The thread.
+        /// TID of the thread that was borrowed.
         thread: Pid,
         /// What it was made to do.
         stage: Stage,
@@ -288,9 +288,9 @@ pub enum InjectError {
          a helper that it loads lies dormant"
     )]
     LeftAlone {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
-        /// The thread.
+        /// TID of the thread that was borrowed.
         thread: Pid,
         /// What it was made to do.
         stage: Stage,
@@ -303,21 +303,21 @@ pub enum InjectError {
          goes on; please report this"
     )]
     Crashed {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
-        /// The thread.
+        /// TID of the thread that was borrowed.
         thread: Pid,
         /// What it was made to do.
         stage: Stage,
-        /// The signal.
+        /// Signal number, as in signal(7).
         signal: i32,
     },
     /// The process ended or replaced its program.
     #[error("process {pid} ended, replaced its program (exec) or lost thread {thread} in {stage}")]
     Ended {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
-        /// The thread.
+        /// TID of the thread that was borrowed.
         thread: Pid,
         /// What it was made to do.
         stage: Stage,
@@ -328,7 +328,7 @@ pub enum InjectError {
          one, or change it: `speed-bump-ebpf sessions` lists it, and `set` changes it"
     )]
     InUse {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
         /// State of its block.
         state: &'static str,
@@ -340,7 +340,7 @@ pub enum InjectError {
          next executes Python code: send it work, and try again"
     )]
     Leaving {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
     },
     /// The image is not one.
@@ -358,7 +358,7 @@ pub enum InjectError {
     /// The control block could not be filled in.
     #[error("cannot fill in the control block of process {pid}: {source}")]
     Control {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
         /// What the system said.
         r#source: io::Error,
@@ -366,7 +366,7 @@ pub enum InjectError {
     /// A call on the thread failed.
     #[error("process {pid}: {what}: {source}")]
     System {
-        /// The process.
+        /// PID of the process that was to load the helper.
         pid: Pid,
         /// What was tried.
         what: &'static str,

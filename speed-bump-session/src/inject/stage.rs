@@ -7,7 +7,7 @@ use std::fmt;
 pub enum Stage {
     /// Borrowing it.
     Borrow,
-    /// A system call.
+    /// A system call, by its name in the manual.
     SystemCall(&'static str),
     /// `dlopen` of the helper.
     Dlopen,

@@ -59,12 +59,12 @@ pub enum Executed {
     AtEntry(StoppedProgram),
     /// It runs, and is no CPython, or was not to be held.
     Runs {
-        /// The process.
+        /// PID of the process that executed a program.
         pid: Pid,
     },
     /// It was not stopped at its entry point: it runs, or has ended.
     Late {
-        /// The process.
+        /// PID of the process that executed a program.
         pid: Pid,
         /// Whether it is a CPython; `None` if that is not known.
         is_python: Option<bool>,

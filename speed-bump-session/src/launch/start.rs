@@ -107,7 +107,7 @@ impl Launch {
         Ok((Self { child, pid, detach }, command_events))
     }
 
-    /// Its PID.
+    /// PID of the command.
     pub fn pid(&self) -> Pid {
         self.pid
     }

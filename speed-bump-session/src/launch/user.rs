@@ -23,7 +23,7 @@ pub enum UserError {
     /// The database cannot be read.
     #[error("cannot look up user {name}: {source}")]
     System {
-        /// The name.
+        /// Name as `--user` has it.
         name: String,
         /// What the system said.
         r#source: io::Error,

@@ -43,7 +43,7 @@ pub enum PrepareError {
     /// All targets are Python functions, and no process has any that can be made visible.
     #[error("process {pid}: {why}")]
     NoPython {
-        /// A process.
+        /// PID of one of the processes.
         pid: Pid,
         /// Why not in that one.
         why: String,

@@ -12,7 +12,7 @@ use crate::{
 /// The machine, and what we may do with it.
 #[derive(Clone, Debug)]
 pub struct Ground {
-    /// The kernel.
+    /// What the kernel supports.
     pub kernel: KernelFacts,
     /// Our privileges.
     pub privileges: Result<Privileges, PrivilegeError>,

@@ -71,7 +71,7 @@ impl KmodPlan {
         Handle::of(move |stop| KmodSession::start(start, &settings, stop), stop)
     }
 
-    /// The process.
+    /// Process that the targets are for: the kernel module takes one.
     pub fn process(&self) -> &Process {
         &self.process
     }

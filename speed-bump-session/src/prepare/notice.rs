@@ -15,35 +15,35 @@ pub enum Notice {
     NoTarget(NoTarget),
     /// The helper was loaded into a process for a look at its functions, and has left.
     Looked {
-        /// The process.
+        /// PID of the process.
         pid: Pid,
         /// How many functions it looked at.
         functions: u64,
     },
     /// What the helper has to say of what it saw there.
     Seen {
-        /// The process.
+        /// PID of the process.
         pid: Pid,
         /// The helper's words.
         text: &'static str,
     },
     /// The helper could not be loaded for a look.
     NotLooked {
-        /// The process.
+        /// PID of the process.
         pid: Pid,
         /// Why, and the way out.
         why: String,
     },
     /// Another session is of the same process: a call that both delay waits for both.
     OtherSession {
-        /// The process.
+        /// PID of the process.
         pid: Pid,
         /// The tool's process of that session.
         session: Pid,
     },
     /// What a killed tool had left in the kernel module was taken away, or could not be.
     Recovered {
-        /// What was.
+        /// Sentence about what was removed, or could not be.
         text: String,
     },
     /// The kernel module is upstream's.
@@ -59,7 +59,7 @@ pub enum Notice {
     BelowFloor {
         /// The target's line.
         line: usize,
-        /// Its delay.
+        /// Delay that the line asks for.
         delay: Nanos,
         /// The least that a trigger takes at its costliest probe site.
         floor: Nanos,
@@ -68,7 +68,7 @@ pub enum Notice {
     BelowColdFloor {
         /// The target's line.
         line: usize,
-        /// Its delay.
+        /// Delay that the line asks for.
         delay: Nanos,
         /// The least that a trigger takes at its costliest probe site when it finds the caches cold.
         floor: Nanos,
@@ -77,12 +77,12 @@ pub enum Notice {
     LongInKernel {
         /// The target's line.
         line: usize,
-        /// Its delay.
+        /// Delay that the line asks for.
         delay: Nanos,
     },
     /// Calls that are not timed, though that was asked for.
     NotTimed {
-        /// Which.
+        /// Sentence: which calls, and why.
         text: String,
     },
 }
@@ -92,7 +92,7 @@ pub enum Notice {
 pub struct SelectsNothing {
     /// The target's line.
     pub line: usize,
-    /// The target.
+    /// Target as the line has it.
     pub target: String,
     /// What each process has to do with it, if anything.
     pub processes: Vec<(Pid, Vec<Reason>)>,

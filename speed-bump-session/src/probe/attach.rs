@@ -41,20 +41,20 @@ pub struct AttachSite {
 /// Sites of one file that share a program.
 #[derive(Clone, Debug)]
 pub struct SiteGroup {
-    /// The file.
+    /// File that the sites lie in, open.
     pub file: Arc<ProbeFile>,
-    /// The program.
+    /// BPF program that they share.
     pub program: UprobeProgram,
-    /// The sites.
+    /// Where in the file.
     pub sites: Vec<AttachSite>,
 }
 
 /// A site that the kernel would not take.
 #[derive(Debug)]
 pub struct RefusedSite {
-    /// The site.
+    /// Where in the file.
     pub site: AttachSite,
-    /// The file.
+    /// File that the sites lie in, open.
     pub file: Arc<ProbeFile>,
     /// What the kernel said.
     pub error: io::Error,
@@ -74,7 +74,7 @@ pub enum AttachError {
     /// The process ended.
     #[error("process {pid} ended before its probe sites were attached")]
     ProcessGone {
-        /// The process.
+        /// PID of the process that was to be probed.
         pid: Pid,
     },
     /// The kernel finds the memory of a process by its main thread.
@@ -84,7 +84,7 @@ pub enum AttachError {
          helper (--entry helper)"
     )]
     MainThreadEnded {
-        /// The process.
+        /// PID of the process that was to be probed.
         pid: Pid,
     },
     /// The kernel refused for lack of privilege.
@@ -93,7 +93,7 @@ pub enum AttachError {
          and CAP_SYS_PTRACE"
     )]
     Privilege {
-        /// The process.
+        /// PID of the process that was to be probed.
         pid: Pid,
         /// What the kernel said.
         error: io::Error,

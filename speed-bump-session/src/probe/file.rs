@@ -58,7 +58,7 @@ impl ProbeFile {
         &self.file
     }
 
-    /// Which file it is.
+    /// Device and inode: two paths to one file have the same.
     pub fn id(&self) -> FileId {
         self.id
     }

@@ -30,7 +30,7 @@ const CODE_BYTES: usize = 5;
      so that no call would be counted: {cause}", .path.display()
 )]
 pub struct NotInPlace {
-    /// The process.
+    /// PID of the process that was probed.
     pub pid: Pid,
     /// The file as the process sees it.
     pub path: PathBuf,

@@ -69,7 +69,7 @@ pub struct SelectedFunction {
 /// A place where a function is left.
 #[derive(Clone, Copy, Debug)]
 pub struct PlannedExit {
-    /// Where in the file.
+    /// Offset of the probed instruction in the file, in bytes.
     pub offset: FileOffset,
     /// The instruction there, which decides the cost.
     pub kind: SiteKind,
@@ -102,9 +102,9 @@ impl Timing {
 /// One place for a probe.
 #[derive(Clone, Debug)]
 pub struct PlannedSite {
-    /// The file.
+    /// File that the site lies in, open.
     pub file: Arc<ProbeFile>,
-    /// Where in the file.
+    /// Offset of the probed instruction in the file, in bytes.
     pub offset: FileOffset,
     /// The USDT semaphore to raise.
     pub semaphore: Option<FileOffset>,

@@ -162,7 +162,7 @@ impl Resolver {
         })
     }
 
-    /// The targets.
+    /// Targets that are resolved.
     pub fn targets(&self) -> &Targets {
         &self.targets
     }

@@ -297,7 +297,7 @@ pub enum SiteRefusal {
     NoSite {
         /// The function's entry.
         entry: VirtualAddress,
-        /// The instruction there.
+        /// Instruction at the entry, disassembled.
         instruction: String,
         /// What is wrong with it.
         exclusion: Exclusion,

@@ -115,7 +115,7 @@ pub enum NoEntries {
     /// The helper could not be brought in, or does not work there.
     #[error("the helper does not work in this process: {why}")]
     HelperRefused {
-        /// Why.
+        /// Reason, and the way out.
         why: String,
     },
     /// A release before those that the helper knows.

@@ -20,7 +20,7 @@ const TEXT_LIMIT: u64 = 16 << 20;
 /// A CPython in an ELF file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interpreter {
-    /// The version.
+    /// Version that the file says of itself.
     pub version: PythonVersion,
     /// Where the version was read.
     pub version_source: VersionSource,

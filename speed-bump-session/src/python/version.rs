@@ -29,7 +29,7 @@ pub struct Micro {
 /// A CPython version, such as 3.12.1 or 3.15.0rc2. Ordered by age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PythonVersion {
-    /// 3, or 2.
+    /// First number: 3, or 2.
     pub major: u8,
     /// The second number.
     pub minor: u8,

@@ -55,10 +55,10 @@ pub struct Profile {
     pub remarks: Vec<String>,
 }
 
-/// A thread.
+/// A thread and its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadOf {
-    /// Its process.
+    /// PID of its process.
     pub process: Pid,
     /// Its own number.
     pub thread: Pid,
@@ -123,7 +123,7 @@ pub struct ThreadSeen {
     pub locks: BTreeSet<u64>,
 }
 
-/// A function that was seen.
+/// A function on a sampled stack, and how often it was there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionSeen {
     /// The file: as a Python program calls it, or the one that the process maps.

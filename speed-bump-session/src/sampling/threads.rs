@@ -74,7 +74,7 @@ impl ByPointer {
         Self { process: process.pid(), threads }
     }
 
-    /// The process.
+    /// PID of the process.
     pub fn process(&self) -> Pid {
         self.process
     }

@@ -14,7 +14,7 @@ use crate::{
     process::ProcessError,
 };
 
-/// See above.
+/// Why a session could not begin, or ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The engine could not be loaded.
@@ -38,9 +38,9 @@ pub enum SessionError {
     /// A target selects nothing, as nothing leads to a file that the process runs.
     #[error("line {line}: `{target}`: {why}")]
     OutOfReach {
-        /// The target's line.
+        /// Number of the target's line, from 1.
         line: usize,
-        /// The target.
+        /// Target as the line has it.
         target: String,
         /// Which file, why, and the way out.
         why: String,
@@ -51,7 +51,7 @@ pub enum SessionError {
     /// The kernel is too old for what a line of the targets file, or a flag, asks for.
     #[error("line {line}: {lack}")]
     OldKernel {
-        /// The line.
+        /// Number of the line in the targets file, from 1.
         line: usize,
         /// Why, and the way out.
         lack: String,
@@ -89,7 +89,7 @@ pub enum SessionError {
     /// A file decides what a line selects, and no process is left that sees it.
     #[error("no process is left to say whether {path} is an ELF file: write py: or native: in front of it")]
     Undecided {
-        /// The file.
+        /// Path that the line begins with.
         path: String,
     },
     /// Targets cannot be changed like this while the session runs.

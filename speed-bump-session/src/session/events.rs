@@ -23,17 +23,17 @@ const KEPT: usize = 4_096;
 pub enum Event {
     /// A process is covered: its calls are counted from now on.
     Covered {
-        /// Which.
+        /// PID of the process.
         pid: Pid,
     },
     /// A covered process executed another program. If that is covered too, it is told next.
     Replaced {
-        /// Which.
+        /// PID of the process.
         pid: Pid,
     },
     /// A covered process ended.
     Gone {
-        /// Which.
+        /// PID of the process.
         pid: Pid,
     },
     /// Something went wrong without ending the session; once for each text.
@@ -54,7 +54,7 @@ pub struct Happened {
     /// `CLOCK_MONOTONIC`.
     #[serde(rename = "at_ns")]
     pub at: Nanos,
-    /// What.
+    /// Event, whose fields stand beside the time in JSON.
     #[serde(flatten)]
     pub event: Event,
 }

@@ -95,7 +95,7 @@ impl Cause {
 pub struct Inexact {
     /// How many times the request the mean is.
     pub over: Times,
-    /// Why.
+    /// What most likely kept the delays from being exact.
     pub cause: Cause,
 }
 

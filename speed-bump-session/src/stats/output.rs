@@ -12,7 +12,7 @@ use std::{
 
 use crate::{printable::printable_json, sys::descriptor};
 
-/// See above.
+/// Where a report is written: a file, or an open descriptor.
 #[derive(Debug)]
 pub enum Output {
     /// Standard output: `-` on the command line.

@@ -85,9 +85,9 @@ pub fn session_inexact(report: &SessionReport) -> Option<String> {
 /// A terminal's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Lines.
+    /// Height, in lines of text.
     pub lines: usize,
-    /// Columns.
+    /// Width, in columns: a wide character takes two.
     pub columns: usize,
 }
 

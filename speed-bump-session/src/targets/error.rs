@@ -163,7 +163,7 @@ pub enum LineProblem {
     /// An option that is there already; a bare number counts as `delay=`.
     #[error("`{key}` is given twice; expected it once")]
     RepeatedKey {
-        /// The key.
+        /// Key of the option, without `=`.
         key: &'static str,
     },
     /// Words after the options.
@@ -189,7 +189,7 @@ pub enum LineProblem {
     /// A delay beyond [`Nanos::MAX_DELAY`].
     #[error("the delay {delay} is too long; expected at most {}", Nanos::MAX_DELAY)]
     DelayTooLong {
-        /// The delay.
+        /// Delay that the line asks for.
         delay: Nanos,
     },
     /// A frequency that is not a number from 1.
@@ -207,7 +207,7 @@ pub enum LineProblem {
     /// The id of an earlier line.
     #[error("the id `{}` is that of line {first} already; expected another id=NAME", Excerpt(id))]
     DuplicateId {
-        /// The id.
+        /// Id as the line has it, of any length.
         id: String,
         /// The line that has it.
         first: usize,
@@ -229,7 +229,7 @@ pub enum LineProblem {
     NotUtf8 {
         /// Where the first such byte is in the file, from 0.
         offset: usize,
-        /// The byte.
+        /// Value of the first byte that is not UTF-8.
         byte: u8,
     },
     /// A pattern that cannot be compiled.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{ParsedTargets, TargetsError, file::contents};
 
-/// See above.
+/// Where the lines of targets come from: a file, arguments, or both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetSource {
     /// A targets file; `-` is standard input.
@@ -20,7 +20,7 @@ pub enum TargetSource {
     Before {
         /// Those.
         first: Box<Self>,
-        /// The others.
+        /// Targets that have what the first ones leave.
         others: Box<Self>,
     },
 }

@@ -15,7 +15,7 @@ pub enum EnvironmentError {
     NotInteger {
         /// The variable.
         name: &'static str,
-        /// Its value.
+        /// Value that the variable has.
         value: OsString,
         /// What it counts.
         unit: &'static str,
@@ -25,7 +25,7 @@ pub enum EnvironmentError {
     BelowMinimum {
         /// The variable.
         name: &'static str,
-        /// Its value.
+        /// Value that the variable has.
         value: i128,
         /// The smallest that is accepted.
         minimum: i128,
@@ -35,7 +35,7 @@ pub enum EnvironmentError {
     AboveMaximum {
         /// The variable.
         name: &'static str,
-        /// Its value.
+        /// Value that the variable has.
         value: i128,
         /// The largest that is accepted.
         maximum: i128,

@@ -28,7 +28,7 @@ const LOOKS: Duration = Duration::from_millis(100);
 /// A command that takes longer is not the health check of a healthy service.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A condition.
+/// What has to hold while functions are delayed.
 #[derive(Clone, Debug)]
 pub enum Condition {
     /// A page that has to answer with success: `http://HOST/health`.
@@ -37,11 +37,11 @@ pub enum Condition {
     Command(String),
     /// A value that has to stay within a bound: `prometheus:URL#name<5`.
     Value {
-        /// Where it is.
+        /// Where the value is read.
         source: Source,
         /// Whether it has to stay below the bound, and not above it.
         below: bool,
-        /// The bound.
+        /// Bound, in the unit of the value.
         bound: f64,
     },
     /// A bound on what the unit's own metric says: `p99<50ms`. The experiment itself looks at it.

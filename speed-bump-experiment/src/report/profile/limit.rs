@@ -6,7 +6,7 @@ use regex_automata::meta::Regex;
 
 use super::{Entry, FunctionKey};
 
-/// A limit.
+/// Which functions of a profile are printed, as `print_stats` of `pstats` takes it.
 #[derive(Clone, Debug)]
 pub enum Limit {
     /// The first ones, this many.

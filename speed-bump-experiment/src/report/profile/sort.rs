@@ -15,11 +15,11 @@ pub enum SortKey {
     Cumulative,
     /// Own time, the longest first.
     Time,
-    /// The file.
+    /// Path of the file, in the order of the alphabet.
     File,
-    /// The line.
+    /// Number of the line, the lowest first.
     Line,
-    /// The name.
+    /// Name of the function, in the order of the alphabet.
     Name,
     /// Name, file and line.
     NameFileLine,

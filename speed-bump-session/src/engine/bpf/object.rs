@@ -89,7 +89,7 @@ pub enum EngineError {
     Load {
         /// The program.
         name: &'static str,
-        /// Why.
+        /// Error of the system call, or of the reader of the object.
         error: LoadError,
         /// Whether it is the one that logs what it decides.
         logs: bool,
@@ -102,7 +102,7 @@ pub enum EngineError {
     Follow {
         /// The program.
         name: &'static str,
-        /// Why.
+        /// Error of the system call, or of the reader of the object.
         error: LoadError,
     },
     /// The object lacks a map.
@@ -122,7 +122,7 @@ pub enum EngineError {
     Contents {
         /// The map.
         name: String,
-        /// Why.
+        /// Error of the system call, or of the reader of the object.
         error: io::Error,
     },
     /// There are no more file descriptors.
@@ -133,13 +133,13 @@ pub enum EngineError {
     Mapping {
         /// The map.
         name: &'static str,
-        /// Why.
+        /// Error of the system call, or of the reader of the object.
         error: io::Error,
     },
     /// There is no room for more policies.
     #[error("there is no policy {number}: the session has room for fewer; use fewer targets")]
     NoPolicy {
-        /// Its number.
+        /// Index of the policy that was to be set.
         number: u32,
     },
     /// A map could not be read or written.

@@ -24,14 +24,14 @@ pub enum KmodError {
     Denied {
         /// `read` or `write`.
         action: &'static str,
-        /// The file.
+        /// Path of the file in /sys, or of the record.
         file: PathBuf,
     },
     /// A file of its says what it never says.
     #[error("{} says `{text}`, which is not what the kernel module speed_bump writes there: another module \
              has its name", .file.display())]
     Unexpected {
-        /// The file.
+        /// Path of the file in /sys, or of the record.
         file: PathBuf,
         /// What it says.
         text: String,
@@ -56,7 +56,7 @@ pub enum KmodError {
     Io {
         /// `read` or `write`.
         action: &'static str,
-        /// The file.
+        /// Path of the file in /sys, or of the record.
         file: PathBuf,
         /// What the system said.
         error: io::Error,
@@ -70,7 +70,7 @@ pub enum KmodError {
     /// It does not do what it was told.
     #[error("the kernel module refuses `{command}`: {why}")]
     Refused {
-        /// The command.
+        /// Line that was written to `targets`.
         command: String,
         /// What it said.
         why: Refusal,
@@ -122,14 +122,14 @@ pub enum KmodError {
     /// The process that is to be slowed has ended.
     #[error("process {pid} has ended")]
     Gone {
-        /// Its PID.
+        /// PID of the target process.
         pid: Pid,
     },
     /// What is set in the module could not be noted, so that nobody could clean up after us.
     #[error("cannot write {}, which a later run needs to remove what a killed one has left in the kernel \
              module: {error}", .file.display())]
     Record {
-        /// The file.
+        /// Path of the file in /sys, or of the record.
         file: PathBuf,
         /// What the system said.
         error: io::Error,

@@ -21,14 +21,14 @@ pub enum NameError {
     #[error("the kernel module takes paths of fewer than {PATH_BYTES} bytes, and `{path}` has {}: move the \
              file, or use --engine bpf", .path.len())]
     PathTooLong {
-        /// The path.
+        /// Path of the file, as the kernel module would look it up.
         path: String,
     },
     /// Of 128 bytes or more.
     #[error("the kernel module takes symbols of fewer than {SYMBOL_BYTES} bytes, and `{symbol}` has {}: use \
              --engine bpf", .symbol.len())]
     SymbolTooLong {
-        /// The symbol.
+        /// Symbol as in the symbol table of the file.
         symbol: String,
     },
     /// A space would end the name, and a control character the command.
@@ -76,7 +76,7 @@ impl TargetName {
         Ok(Self(format!("{path}:{symbol}")))
     }
 
-    /// The path.
+    /// Path of the file: what stands before the last colon.
     pub fn path(&self) -> &Path {
         Path::new(self.0.rsplit_once(':').map_or("", |(path, _)| path))
     }

@@ -56,7 +56,7 @@ pub enum UpstreamRefusal {
          ancestors for ever: use --engine bpf"
     )]
     NoInit {
-        /// The process.
+        /// PID of the process that does not descend from process 1.
         pid: Pid,
     },
     /// In a folder of the system's.
@@ -68,7 +68,7 @@ pub enum UpstreamRefusal {
         .file.display()
     )]
     System {
-        /// The file.
+        /// Path of the file that the function lies in.
         file: PathBuf,
     },
     /// A program that the kernel starts lies beside it.
@@ -79,9 +79,9 @@ pub enum UpstreamRefusal {
     KernelStarts {
         /// Which setting names the program.
         setting: &'static str,
-        /// The program.
+        /// Path of the program that the kernel starts.
         program: PathBuf,
-        /// The file.
+        /// Path of the file that the function lies in.
         file: PathBuf,
     },
     /// It runs already.
@@ -90,11 +90,11 @@ pub enum UpstreamRefusal {
          would hang it for ever; leave the function out, or use --engine bpf", .file.display()
     )]
     Runs {
-        /// The process.
+        /// PID of the process that does not descend from process 1.
         pid: i32,
-        /// Its name.
+        /// Name of the process, from its `comm`.
         comm: String,
-        /// The file.
+        /// Path of the file that the function lies in.
         file: PathBuf,
     },
     /// The module takes the first symbol of the name, whatever it is.
@@ -103,9 +103,9 @@ pub enum UpstreamRefusal {
          of them, data too; leave it out, or use --engine bpf", .file.display()
     )]
     Ambiguous {
-        /// The symbol.
+        /// Symbol of the function, as in the symbol table.
         symbol: String,
-        /// The file.
+        /// Path of the file that the function lies in.
         file: PathBuf,
     },
     /// Two targets at one place add their delays.
@@ -114,7 +114,7 @@ pub enum UpstreamRefusal {
          of one function add their delays; remove it, or use --engine bpf"
     )]
     Shared {
-        /// The other target.
+        /// Target in the form `PATH:SYMBOL`.
         other: String,
     },
     /// A target that is not listed cannot be counted.
@@ -129,7 +129,7 @@ pub enum UpstreamRefusal {
     /// What has to be known cannot be read.
     #[error("cannot read {}: {error}", .file.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file that the function lies in.
         file: PathBuf,
         /// What the system said.
         error: std::io::Error,

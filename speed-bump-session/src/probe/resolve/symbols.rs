@@ -56,7 +56,7 @@ pub struct NamedFunction {
 /// What the targets select in one process.
 #[derive(Clone, Debug, Default)]
 pub struct NamedFunctions {
-    /// The functions.
+    /// One for each function that a target selects.
     pub functions: Vec<NamedFunction>,
     /// What else there is to say.
     pub remarks: Vec<Remark>,
@@ -98,7 +98,7 @@ impl SymbolResolver {
         &self.effort
     }
 
-    /// The targets.
+    /// Targets that are resolved.
     pub fn targets(&self) -> &Targets {
         &self.targets
     }

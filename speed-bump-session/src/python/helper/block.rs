@@ -43,7 +43,7 @@ pub enum BlockError {
         "the new targets take {bytes} bytes and there is room for {room}: end this session and start another"
     )]
     SelectorTooLong {
-        /// Bytes of it.
+        /// Length of the compiled targets, in bytes.
         bytes: usize,
         /// Bytes there are.
         room: u64,

@@ -20,7 +20,7 @@ pub struct HelperClock {
 }
 
 impl HelperClock {
-    /// The clock, in ns.
+    /// `CLOCK_MONOTONIC`, whose unit is one ns.
     pub const MONOTONIC: Self = Self { kind: Clock::Monotonic, units_per_ns: UNIT_PER_NS, ahead_ns: 0 };
 
     /// The counter, if so many ns pass in [`SiteArguments::TICKS`] of it and it can be trusted: the kernel's
@@ -44,7 +44,7 @@ impl HelperClock {
         }
     }
 
-    /// Which one it is.
+    /// Whether the helper reads `CLOCK_MONOTONIC`, or the processor's counter.
     pub fn kind(self) -> Clock {
         self.kind
     }

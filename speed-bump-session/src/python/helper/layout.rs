@@ -55,15 +55,15 @@ pub struct Layout {
     pub selectors: [u64; 2],
     /// Bytes of each.
     pub selector_room: u64,
-    /// The records.
+    /// Offset of the records of functions in the block, in bytes.
     pub functions: u64,
-    /// How many.
+    /// How many records there is room for.
     pub functions_capacity: u32,
-    /// The index.
+    /// Offset of the index in the block, in bytes.
     pub index: u64,
-    /// Slots in it.
+    /// Slots of the index, a power of two.
     pub index_slots: u32,
-    /// The names.
+    /// Offset of the names in the block, in bytes.
     pub names: u64,
     /// Bytes of them.
     pub names_capacity: u64,

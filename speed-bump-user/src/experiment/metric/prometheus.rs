@@ -16,10 +16,10 @@ pub struct Source {
 /// Why it is not one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
-    /// No name.
+    /// The address has no `#name` behind it.
     #[error("`{0}` names no metric: write URL#name, or URL#name{{label=\"value\"}}")]
     NoName(String),
-    /// Not HTTP.
+    /// The address does not begin with `http://`.
     #[error("`{0}` is not a URL that is read: it has to begin with http://")]
     NotHttp(String),
 }

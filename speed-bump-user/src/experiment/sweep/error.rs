@@ -41,17 +41,17 @@ pub enum SweepError {
     /// What is to be counted cannot be.
     #[error("{}", of_unit(.unit, .error))]
     Open {
-        /// Its name.
+        /// Unit of work, as the command line names it.
         unit: String,
-        /// Why.
+        /// What kept it from being counted.
         error: OpenError,
     },
     /// What is counted could not be read.
     #[error("{unit}: {error}")]
     Metric {
-        /// Its name.
+        /// Unit of work, as the command line names it.
         unit: String,
-        /// Why.
+        /// What kept it from being counted.
         error: io::Error,
     },
     /// Nothing was counted.
@@ -61,7 +61,7 @@ pub enum SweepError {
          long as it takes"
     )]
     NoUnits {
-        /// Its name.
+        /// Unit of work, as the command line names it.
         unit: String,
         /// For so long.
         seconds: u64,
@@ -72,7 +72,7 @@ pub enum SweepError {
          worker that was replaced, is no measure of work, nor is a gauge"
     )]
     JumpedBack {
-        /// Its name.
+        /// Unit of work, as the command line names it.
         unit: String,
         /// Units before.
         before: f64,
@@ -88,7 +88,7 @@ pub enum SweepError {
          anything: --for {wanted} or more"
     )]
     NoTimeLeft {
-        /// What it took.
+        /// Time from the start to the end of preparation.
         took: Nanos,
         /// All of the time.
         time: Nanos,
@@ -127,7 +127,7 @@ pub enum SweepError {
     System {
         /// What failed.
         what: &'static str,
-        /// Why.
+        /// What kept it from being counted.
         error: io::Error,
     },
 }

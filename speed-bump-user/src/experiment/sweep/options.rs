@@ -100,7 +100,7 @@ pub enum OptionError {
     Share {
         /// Of the option.
         name: &'static str,
-        /// What it is.
+        /// Value that the option was given.
         share: f64,
     },
     /// A delay of a call that is too long.
@@ -162,6 +162,6 @@ pub struct Benchmark {
     /// What finds the number that it prints, with one group around that; `None` where what is compared is how
     /// long a run takes.
     pub regex: Option<String>,
-    /// What that number is.
+    /// Whether the number is work in a second, or a time.
     pub number: Captured,
 }

@@ -20,9 +20,9 @@ pub enum SocketsError {
          that the process still runs"
     )]
     Descriptors {
-        /// The process.
+        /// PID of the process whose sockets were to be listed.
         pid: Pid,
-        /// Why.
+        /// Error of the system call, or of the BPF library.
         error: io::Error,
     },
     /// What the kernel calls a process is not what we call it.
@@ -55,7 +55,7 @@ pub enum SocketsError {
     /// The object lacks something.
     #[error("the BPF object for sockets has no `{name}`; rebuild it with `cargo xtask ebpf`")]
     Lacks {
-        /// What.
+        /// Name of the missing map, program or variable.
         name: &'static str,
     },
     /// A map could not be mapped into memory.
@@ -63,7 +63,7 @@ pub enum SocketsError {
     Mapping {
         /// The map.
         name: &'static str,
-        /// Why.
+        /// Error of the system call, or of the BPF library.
         error: io::Error,
     },
     /// A map could not be read or written.
@@ -71,7 +71,7 @@ pub enum SocketsError {
     Map {
         /// The map.
         name: &'static str,
-        /// Why.
+        /// Error of the system call, or of the BPF library.
         error: MapError,
     },
     /// The kernel does not have a tracepoint.
@@ -80,15 +80,15 @@ pub enum SocketsError {
          6.3 or later, or another metric"
     )]
     NoTracepoint {
-        /// Which.
+        /// Name of the tracepoint, without its group.
         tracepoint: &'static str,
     },
     /// The kernel refused a program.
     #[error("the kernel refused the BPF program for the tracepoint `{tracepoint}`: {}", with_causes(.error))]
     Load {
-        /// The tracepoint.
+        /// Name of the tracepoint, without its group.
         tracepoint: &'static str,
-        /// Why.
+        /// Error of the system call, or of the BPF library.
         error: ProgramError,
     },
     /// A program could not be attached.
@@ -98,9 +98,9 @@ pub enum SocketsError {
         with_causes(.error)
     )]
     Attach {
-        /// The tracepoint.
+        /// Name of the tracepoint, without its group.
         tracepoint: &'static str,
-        /// Why.
+        /// Error of the system call, or of the BPF library.
         error: ProgramError,
     },
 }
