@@ -1,5 +1,4 @@
-//! Experiments on live services. Schedules, records and what follows from them are
-//! [`speed_bump_experiment`]'s.
+//! Experiments on live services. [`speed_bump_experiment`] has schedules, records and analysis.
 
 pub(crate) mod guard;
 mod keeper;

@@ -58,7 +58,7 @@ fn several_metrics_are_recorded_beside_each_other() {
     let p50 = of("--sockets", "p50");
     assert!(p50["moves"][0]["by"].as_f64().unwrap() > 0.0, "{}", found.printed);
     assert_eq!(of(&named, "mean")["moves"][0]["name"], "render");
-    assert!(found.printed.contains("measured besides"), "{}", found.printed);
+    assert!(found.printed.contains("further metric"), "{}", found.printed);
     // The command has ended with the sweep.
     let pid = fs::read_to_string(&pid).unwrap();
     assert!(!Path::new("/proc").join(pid.trim()).exists(), "{pid}");

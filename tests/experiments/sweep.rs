@@ -20,7 +20,7 @@ fn what_cannot_be_is_refused_with_the_way_out() {
         (&["sweep", "--pid", "1", "--progress", ""], "name one target"),
         (&["sweep", "--pid", "1", "--metric", "a:b"], "write prometheus:URL#name"),
         (&["sweep", "--pid", "1", "--metric", "gauge:command:true"], "a gauge is no amount of work"),
-        (&["sweep", "--pid", "1", "--bench", "true", "--bench-regex", "a"], "has to have one group"),
+        (&["sweep", "--pid", "1", "--bench", "true", "--bench-regex", "a"], "must have one group"),
         (&["sweep", "--pid", "1", "--bench", "true", "--slice", "1s"], "cannot be used with"),
         (
             &["sweep", "--pid", "1", "--progress", "*:f", "--guard", "p99<5ms"],

@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "measured besides without delays with 1 % of a unit's time more in moves by",
+                "further metric without delays with added time of 1 % in changes by",
                 "--sockets (p99) 10ms a (app.py:7) +1.00 % [0.50, 2.00]",
                 "b (app.py:7) -",
                 "--metric x (rate) 0/s a (app.py:7) 0.5000/s [0.2500/s, 1.00/s]",

@@ -1,6 +1,5 @@
-//! Guards: conditions under which an experiment is not worth what it costs. They are looked at again and
-//! again, each on a thread of its own, so that one which takes long hides no other; the first that is broken
-//! ends the experiment.
+//! Guards: conditions that must hold during an experiment. Each is polled on its own thread, so a slow check
+//! does not delay others. The first one that does not hold ends the experiment.
 
 use std::{
     io,
@@ -23,41 +22,41 @@ use super::{
     shell::ShellCommand,
 };
 
-/// How often guards are looked at.
-const LOOKS: Duration = Duration::from_millis(100);
-/// A command that takes longer is not the health check of a healthy service.
+/// How often guards are checked.
+const POLL: Duration = Duration::from_millis(100);
+/// A command that takes longer counts as failed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What has to hold while functions are delayed.
+/// A condition of `--guard`.
 #[derive(Clone, Debug)]
 pub enum Condition {
-    /// A page that has to answer with success: `http://HOST/health`.
+    /// A page that must answer with success: `http://HOST/health`.
     Page(String),
-    /// A command that has to succeed: `command:CMD`.
+    /// A command that must succeed: `command:CMD`.
     Command(String),
-    /// A value that has to stay within a bound: `prometheus:URL#name<5`.
+    /// A value that must stay within a bound: `prometheus:URL#name<5`.
     Value {
-        /// Where the value is read.
+        /// Its source.
         source: Source,
-        /// Whether it has to stay below the bound, and not above it.
+        /// Whether it must be below the bound; otherwise above it.
         below: bool,
         /// Bound, in the unit of the value.
         bound: f64,
     },
-    /// A bound on what the unit's own metric says: `p99<50ms`. The experiment itself looks at it.
+    /// A bound on the unit's own metric: `p99<50ms`. The experiment itself checks it.
     Own(Bound),
 }
 
-/// Why a text is no condition.
+/// Why a text is not a condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConditionError {
-    /// Of no known form.
+    /// Its form is unknown.
     #[error(
-        "`{0}` is not a guard: write http://HOST/PATH, command:CMD, prometheus:URL#name with < or > and a \
-         number behind it, or a bound on what is counted: rate>100, latency<20ms, p50<10ms, p99<50ms"
+        "`{0}` is not a guard: write http://HOST/PATH, command:CMD, prometheus:URL#name followed by < or > \
+         and a number, or a bound on the unit's metric: rate>100, latency<20ms, p50<10ms, p99<50ms"
     )]
     Unknown(String),
-    /// Its source is none.
+    /// Its source is not valid.
     #[error(transparent)]
     Source(#[from] SourceError),
 }
@@ -88,12 +87,12 @@ impl FromStr for Condition {
 }
 
 impl Condition {
-    /// Why it is broken now, if it is. Of the unit's own metric nothing is known here.
+    /// Why it does not hold now, if it does not. Does not check the unit's own metric.
     pub fn broken(&self) -> Option<String> {
         self.broken_while(|| true)
     }
 
-    /// The same as long as somebody wants to know.
+    /// The same; ends early when the result is not wanted any more.
     pub fn broken_while(&self, is_wanted: impl Fn() -> bool) -> Option<String> {
         match self {
             Self::Page(url) => Pages::new().check(url).err().map(|error| error.to_string()),
@@ -106,13 +105,13 @@ impl Condition {
                 };
                 let holds = if *below { value < *bound } else { value > *bound };
                 let sign = if *below { '<' } else { '>' };
-                (!holds).then(|| format!("{} is {value}, and has to be {sign} {bound}", source.name()))
+                (!holds).then(|| format!("{} is {value}, and must be {sign} {bound}", source.name()))
             }
         }
     }
 }
 
-/// Runs a command to its end, or as long as somebody wants to know of it.
+/// Runs a command to its end, or until the result is not wanted any more.
 fn run(command: &str, is_wanted: impl Fn() -> bool) -> Result<(), String> {
     let shell = ShellCommand::start(command, Stdio::null(), Stdio::null());
     let mut shell = shell.map_err(|error| format!("`{command}` cannot be run: {error}"))?;
@@ -125,7 +124,7 @@ fn run(command: &str, is_wanted: impl Fn() -> bool) -> Result<(), String> {
     }
 }
 
-/// Guards that are looked at as long as this lives.
+/// Guards that are checked while this lives.
 #[derive(Debug)]
 pub(crate) struct Guards {
     broken: Arc<OnceLock<String>>,
@@ -134,7 +133,7 @@ pub(crate) struct Guards {
 }
 
 impl Guards {
-    /// Looks at these conditions, from now on. When one is broken, `act` is called, once.
+    /// Starts to check these conditions. Calls `act` once, when the first one does not hold.
     ///
     /// # Errors
     /// No thread could be started.
@@ -142,13 +141,13 @@ impl Guards {
         conditions: Vec<Condition>,
         act: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        // Threads that were started end with it, should another one not start.
+        // If a thread cannot start, dropping this ends the threads that were started.
         let mut guards = Self { broken: Arc::default(), ends: Arc::default(), threads: Vec::new() };
         let act = Arc::new(act);
         for condition in conditions {
             let (says, ends, act) = (Arc::clone(&guards.broken), Arc::clone(&guards.ends), Arc::clone(&act));
-            let look = move || {
-                // Nor are others looked at any more when one is broken.
+            let check = move || {
+                // When one does not hold, the other threads end too.
                 let is_wanted = || !ends.load(Ordering::SeqCst) && says.get().is_none();
                 if let Some(why) = wait_until_broken(&condition, is_wanted)
                     && says.set(why).is_ok()
@@ -156,12 +155,12 @@ impl Guards {
                     act();
                 }
             };
-            guards.threads.push(thread::Builder::new().name("guard".to_owned()).spawn(look)?);
+            guards.threads.push(thread::Builder::new().name("guard".to_owned()).spawn(check)?);
         }
         Ok(guards)
     }
 
-    /// Why one is broken, if one is.
+    /// Why a guard does not hold, if one does not.
     pub(crate) fn broken(&self) -> Option<&str> {
         self.broken.get().map(String::as_str)
     }
@@ -176,15 +175,15 @@ impl Drop for Guards {
     }
 }
 
-/// Looks at a condition again and again. Returns why it is broken, unless that is not wanted any more.
+/// Polls a condition. Returns why it does not hold, unless the result is not wanted any more.
 fn wait_until_broken(condition: &Condition, is_wanted: impl Fn() -> bool + Copy) -> Option<String> {
     while is_wanted() {
         let began = Instant::now();
         if let Some(why) = condition.broken_while(is_wanted) {
-            // Somebody may have ended it meanwhile.
+            // The guard may have ended in the meantime.
             return is_wanted().then_some(why);
         }
-        thread::sleep(LOOKS.saturating_sub(began.elapsed()));
+        thread::sleep(POLL.saturating_sub(began.elapsed()));
     }
     None
 }
@@ -202,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn commands_have_to_succeed() {
+    fn commands_must_succeed() {
         assert_eq!(condition("command:true").broken(), None);
         let why = condition("command:exit 3").broken().unwrap();
         assert_eq!(why, "`exit 3` failed: exit status: 3");
     }
 
     #[test]
-    fn pages_have_to_answer() {
+    fn pages_must_answer() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/health", listener.local_addr().unwrap());
         drop(listener);
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_is_broken_is_told_of_once() {
+    fn the_first_broken_guard_is_reported_once() {
         let (tell, told) = channel();
         let conditions = vec![condition("command:true"), condition("command:false")];
         let guards = Guards::watch(conditions, move || tell.send(()).unwrap()).unwrap();
@@ -249,19 +248,19 @@ mod tests {
     }
 
     #[test]
-    fn one_that_takes_long_hides_no_other() {
+    fn a_slow_guard_does_not_delay_others() {
         let (tell, told) = channel();
         let conditions = vec![condition("command:sleep 1000"), condition("command:false")];
         let guards = Guards::watch(conditions, move || tell.send(()).unwrap()).unwrap();
         told.recv_timeout(Duration::from_secs(60)).unwrap();
         assert_eq!(guards.broken(), Some("`false` failed: exit status: 1"));
-        // And it is not waited for.
+        // The slow one is not waited for.
         drop(guards);
         assert!(told.try_recv().is_err());
     }
 
     #[test]
-    fn nothing_is_told_where_all_hold() {
+    fn nothing_is_reported_if_all_hold() {
         let guards = Guards::watch(vec![condition("command:true")], || panic!("told")).unwrap();
         assert_eq!(guards.broken(), None);
     }

@@ -1,6 +1,6 @@
-//! Ends commands of the user's when this program is no more, however it ended: a small shell that knows their
-//! process groups, and whose input ends with this program. A parent-death signal would reach the shell that a
-//! command is started by, and none of what that has started.
+//! Ends the user's commands when this program ends, for whatever reason: a small shell that knows their
+//! process groups, and whose input ends with this program. A parent-death signal would only reach the shell
+//! that starts a command, and not the processes that it has started.
 
 use std::{
     io::{self, Write as _},
@@ -11,7 +11,7 @@ use std::{
 
 use rustix::process::Pid;
 
-/// Reads of groups that begin and end, and kills those that are left at the end of its input.
+/// Reads which groups begin and end, and kills the remaining ones at the end of its input.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM
 groups=' '
@@ -24,11 +24,11 @@ done
 for group in $groups; do kill -s KILL -- "-$group"; done
 "#;
 
-/// How a command begins that leads a process group: it tells of itself by what its input is to begin with,
-/// and then reads nothing. So there is no moment in which it runs unknown.
+/// How a command that leads a process group begins: it announces itself on its first input, the keeper's
+/// pipe, and then reads nothing. So the keeper knows it from the first moment.
 pub(super) const BEGINS: &str = r#"echo "+ $$" >&0; exec /bin/sh -c "$1" < /dev/null"#;
 
-/// The shell, of which there is one for all commands.
+/// The shell, one for all commands.
 static KEEPER: Mutex<Option<Keeper>> = Mutex::new(None);
 
 struct Keeper {
@@ -39,7 +39,7 @@ struct Keeper {
 impl Keeper {
     fn start() -> io::Result<Self> {
         let mut shell = Command::new("/bin/sh");
-        // Of a group of its own: what a terminal sends is for this program.
+        // Its own group: signals of a terminal are for this program.
         shell.args(["-c", SCRIPT]).current_dir("/").process_group(0);
         let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let input = child.stdin.take().ok_or_else(|| io::Error::other("it has no input"))?;
@@ -51,14 +51,14 @@ impl Keeper {
     }
 }
 
-/// What a command that [`BEGINS`] so has for its input.
+/// The first input of a command that begins with [`BEGINS`].
 ///
 /// # Errors
 /// The shell cannot be started.
 pub(super) fn input() -> io::Result<Stdio> {
     let mut keeper = KEEPER.lock().unwrap_or_else(PoisonError::into_inner);
     let mut running = keeper.take();
-    // Somebody may have killed it.
+    // The shell may have been killed.
     if !running.as_mut().is_some_and(Keeper::is_running) {
         running = None;
     }
@@ -66,11 +66,11 @@ pub(super) fn input() -> io::Result<Stdio> {
     Ok(running.input.as_fd().try_clone_to_owned()?.into())
 }
 
-/// A command has ended, with its process group.
+/// Tells the shell that a command has ended with its process group.
 pub(super) fn forget(group: Pid) {
     let mut keeper = KEEPER.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(keeper) = keeper.as_mut() {
-        // Where somebody has killed the shell, nothing is kept.
+        // If the shell was killed, nothing is kept.
         let _ = keeper.input.write_all(format!("- {}\n", group.as_raw_nonzero()).as_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! A running service as the subject of an experiment: its session has the doses and the counters.
+//! A running service as the subject of an experiment, through a session.
 
 mod expiry;
 
@@ -25,12 +25,12 @@ use crate::{
 };
 use expiry::Expiry;
 
-/// What is left of a wait is slept in pieces of this length, so that an end is noticed.
+/// Waits sleep in pieces of this length, to notice the end of the session.
 const PIECE: Duration = Duration::from_millis(50);
 /// No delay.
 pub(crate) const NOTHING: Dose = Dose { delay: Nanos(0), frequency: 1 };
 
-/// See above.
+/// A live service.
 #[derive(Debug)]
 pub(crate) struct Live<'a> {
     handle: &'a Handle,
@@ -39,9 +39,10 @@ pub(crate) struct Live<'a> {
     /// By candidate.
     functions: Vec<SelectedFunction>,
     doses: BTreeMap<u32, Nanos>,
-    /// The functions that may have a dose now, for when these expire: there is no room for one of each.
+    /// The functions that may have a dose now, for when the doses expire: there is no room for a dose of each
+    /// function.
     dosed: Dosed,
-    /// Whether it was said that a further metric cannot be read.
+    /// Whether a warning said that a further metric cannot be read.
     told: bool,
     expiry: Expiry,
 }
@@ -49,11 +50,11 @@ pub(crate) struct Live<'a> {
 type Dosed = Arc<Mutex<Vec<SelectedFunction>>>;
 
 impl<'a> Live<'a> {
-    /// A session whose functions have no delay, and what counts the units. Its doses end when the calling
-    /// thread hangs for some seconds.
+    /// Takes a session whose functions have no delay, and the metrics. Its doses end when the calling thread
+    /// hangs for some seconds.
     ///
     /// # Errors
-    /// No thread could be started to see to that.
+    /// The watching thread could not be started.
     pub(crate) fn new(
         handle: &'a Handle,
         quit: &'a Quit,
@@ -66,7 +67,7 @@ impl<'a> Live<'a> {
         let expiry = Expiry::watch(expiry::PATIENCE, move || {
             let nothing = |function: &SelectedFunction| (Selection::Function(function.clone()), NOTHING);
             let all: Vec<(Selection, Dose)> = lock(&expire).iter().map(nothing).collect();
-            // A session that is over delays nothing.
+            // A session that is over has no delays.
             if let Err(error) = controls.set(&all) {
                 tracing::warn!("doses that have expired could not be taken back: {error}");
             }
@@ -76,7 +77,7 @@ impl<'a> Live<'a> {
 }
 
 fn lock(dosed: &Mutex<Vec<SelectedFunction>>) -> MutexGuard<'_, Vec<SelectedFunction>> {
-    // A list is replaced as a whole.
+    // The list is consistent: it is replaced as a whole.
     dosed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -97,7 +98,7 @@ impl Subject for Live<'_> {
         if changes.is_empty() {
             return Ok(now());
         }
-        // Where setting fails, the old doses hold.
+        // If setting fails, the old doses stay in effect.
         let either = self.doses.keys().chain(wanted.keys()).collect::<BTreeSet<_>>().into_iter();
         let dosed = either.filter_map(|of| self.functions.get(*of as usize)).cloned().collect();
         *lock(&self.dosed) = dosed;
@@ -131,12 +132,12 @@ impl Subject for Live<'_> {
         let snapshot = self.handle.snapshot()?;
         for metric in &mut self.metrics.further {
             self.expiry.hear();
-            // No verdict is made of it.
+            // Verdicts do not use it.
             let reading = metric.read(&snapshot);
             if let Err(error) = &reading
                 && !std::mem::replace(&mut self.told, true)
             {
-                tracing::warn!("a metric that is recorded besides has no value for some time: {error}");
+                tracing::warn!("a further metric has no value for some time: {error}");
             }
             readings.push((now(), reading.ok()));
         }
@@ -152,7 +153,7 @@ impl Subject for Live<'_> {
     }
 
     fn wait_until(&mut self, time: Nanos) -> Result<(), SubjectError> {
-        // Slices may be longer than the patience.
+        // Slices may be longer than the watching thread waits.
         loop {
             self.expiry.hear();
             let next = time.min(now() + Nanos::from(expiry::PATIENCE / 4));
@@ -168,7 +169,7 @@ impl Subject for Live<'_> {
     }
 }
 
-/// Waits until then, as long as there is a session.
+/// Waits until `time`, while the session runs.
 ///
 /// # Errors
 /// It is over.
@@ -189,23 +190,22 @@ pub(crate) fn wait_until(handle: &Handle, quit: &Quit, time: Nanos) -> Result<()
     }
 }
 
-/// What a census found: the functions that may be delayed, and when and over how many units they were
-/// looked at.
+/// The results of a census: the candidates, and its time and units.
 #[derive(Clone, Debug)]
 pub(crate) struct Counted {
     /// By candidate.
     pub functions: Vec<SelectedFunction>,
     /// The same.
     pub candidates: Vec<Candidate>,
-    /// The stretch.
+    /// Time and units of the census.
     pub census: Census,
     /// A function whose calls are the units; `None` if none was called.
     pub progress: Option<SelectedFunction>,
 }
 
-/// What was counted between two snapshots of a session in which calls are timed, while so many units were
-/// done. Floors are of its report. Calls of `progress` are the units, if that is a target. Targets that are
-/// counted for metrics, or that the session has dropped, have no candidates.
+/// The counts between two snapshots of a session that times calls, during `units` units. Floors come from its
+/// report. If `progress` is a target, its calls are the units. Functions of metrics' targets and of dropped
+/// targets are no candidates.
 pub(crate) fn counted(
     earlier: &Snapshot,
     later: &Snapshot,

@@ -1,4 +1,4 @@
-//! What goes on around an experiment: how busy the machine is, which threads there are, and its clocks.
+//! The machine around an experiment: load of the processors, threads of the service, clocks.
 
 use std::{collections::BTreeSet, fs};
 
@@ -9,7 +9,7 @@ use crate::{
     units::Pid,
 };
 
-/// Time that the machine's processors have spent since it booted, in ticks, from /proc/stat.
+/// Time of the machine's processors since boot, in ticks, from /proc/stat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessorTime {
     busy: u64,
@@ -17,7 +17,7 @@ pub(crate) struct ProcessorTime {
 }
 
 impl ProcessorTime {
-    /// Until now; `None` where the kernel does not say.
+    /// Reads the present values; `None` if the kernel does not report them.
     pub(crate) fn now() -> Option<Self> {
         Self::parse(&fs::read_to_string("/proc/stat").ok()?)
     }
@@ -31,14 +31,14 @@ impl ProcessorTime {
         Some(Self { busy: all.saturating_sub(idle), all })
     }
 
-    /// The share of the time since then that was spent on work, on all processors.
+    /// The share of the time since `earlier` in which the processors worked.
     pub(crate) fn busy_since(&self, earlier: &Self) -> Option<f64> {
         let all = self.all.checked_sub(earlier.all).filter(|all| *all > 0)?;
         Some(self.busy.saturating_sub(earlier.busy) as f64 / all as f64)
     }
 }
 
-/// What there is around an experiment at a moment.
+/// The machine and the service at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct Surroundings {
     roots: Vec<Pid>,
@@ -47,12 +47,13 @@ pub(crate) struct Surroundings {
     busy: Option<ProcessorTime>,
     /// The time of day less the time since boot without suspension, in ns.
     offset: i128,
-    /// For how long the machine was suspended since it booted, in ns.
+    /// How long the machine was suspended since boot, in ns.
     suspended: i128,
 }
 
 impl Surroundings {
-    /// Of these processes and their descendants, now. What cannot be read is missing.
+    /// Reads the present state of the machine, of these processes and their descendants. Leaves out what
+    /// cannot be read.
     pub(crate) fn now(roots: &[Pid], children: bool) -> Self {
         let mut processes = BTreeSet::from_iter(roots.iter().copied());
         if children {
@@ -72,7 +73,7 @@ impl Surroundings {
         }
     }
 
-    /// What changed until now.
+    /// The changes since then.
     pub(crate) fn until_now(&self, children: bool) -> Around {
         let now = Self::now(&self.roots, children);
         let count = |one: &BTreeSet<Pid>, other: &BTreeSet<Pid>| one.difference(other).count();
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn busy_is_all_but_idle_and_waiting() {
+    fn busy_is_everything_but_idle_and_waiting() {
         let of = |text: &str| ProcessorTime::parse(text).unwrap();
         let earlier = of("cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1 2\n");
         let later = of("cpu  150 10 60 820 60 5 5 10 0 0\n");
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_come_are_counted() {
+    fn new_threads_are_counted() {
         let own = std::process::id().to_string().parse().unwrap();
         let before = Surroundings::now(&[own], false);
         let (end, until) = std::sync::mpsc::channel::<()>();
@@ -125,14 +126,14 @@ mod tests {
         let around = before.until_now(false);
         drop(end);
         assert!(thread.join().unwrap());
-        // Other tests have threads of their own.
+        // Other tests start threads too.
         assert!(around.threads_came >= 1, "{around:?}");
         assert_eq!((around.processes_came, around.processes_went), (0, 0));
         assert!(around.suspended_ns.abs() < 1_000_000, "{around:?}");
     }
 
     #[test]
-    fn this_machine_says() {
+    fn this_machine_reports_its_load() {
         assert!(ProcessorTime::now().unwrap().all > 0);
     }
 }

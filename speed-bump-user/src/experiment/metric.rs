@@ -1,4 +1,4 @@
-//! What counts the work of a service: units that were done, how long they took, and whether there was any.
+//! Metrics: what counts units of work and their time, or is recorded beside them.
 
 pub(crate) mod bench;
 pub(crate) mod calls;
@@ -25,83 +25,83 @@ use crate::{
 use requests::RequestsError;
 pub(crate) use speed_bump_experiment::{latencies, reading::Reading};
 
-/// What counts units of work: calls, requests, runs of a benchmark, or whatever a service exports. It says of
-/// itself what a sweep has to know, and counts from [`Metric::open`] on.
+/// A metric counts units of work: calls, requests, runs of a benchmark, or what a service exports. It
+/// describes itself to the sweep, and counts from [`Metric::open`] on.
 pub(crate) trait Metric: fmt::Debug {
-    /// What a unit is called, in the singular; `None` of a gauge, which counts none.
+    /// The name of a unit, in the singular; `None` for a gauge, which counts none.
     fn unit(&self) -> Option<&'static str>;
 
-    /// What is compared between slices.
+    /// Which time per unit to compare between slices.
     fn by(&self) -> By {
         By::Throughput
     }
 
-    /// Whether it can be bounded: whether readings have this quantity.
+    /// Whether readings have this quantity, so that a guard can bound it.
     fn has(&self, quantity: Quantity) -> bool {
         matches!(quantity, Quantity::Rate | Quantity::Latency)
     }
 
-    /// The target whose calls are the units, if that is what they are.
+    /// The target whose calls are the units, if units are calls.
     fn target(&self) -> Option<TargetIndex> {
         None
     }
 
-    /// Whether calls have to be timed all along.
+    /// Whether the session must time calls during the whole experiment.
     fn times_calls(&self) -> bool {
         false
     }
 
-    /// Whether it can be read in a session of its own targets alone, before the one of the experiment.
+    /// Whether it can be read in a session with only its own targets, before the experiment's session.
     fn is_early(&self) -> bool {
         false
     }
 
-    /// Whether it can be read at any time, and in no time. Others take longer, and may move seldom.
+    /// Whether it can be read at any time without delay. Other metrics take longer, and may change rarely.
     fn is_quick(&self) -> bool {
         false
     }
 
-    /// Begins to count, unless it has begun.
+    /// Starts to count, unless it has started.
     ///
     /// # Errors
-    /// There is nothing to count, or it cannot be counted.
+    /// There is nothing to count, or counting is not possible.
     fn open(&mut self) -> Result<(), OpenError> {
         Ok(())
     }
 
-    /// What was counted so far. `snapshot` was just taken of the session.
+    /// The counts so far. `snapshot` is a new snapshot of the session.
     ///
     /// # Errors
     /// The source does not answer.
     fn read(&mut self, snapshot: &Snapshot) -> io::Result<Reading>;
 
-    /// Counts calls in this session from here on, which has the targets of metrics in these places.
+    /// Starts to count calls in this session, which has the targets of metrics in these places.
     ///
     /// # Errors
-    /// It cannot be followed.
+    /// The session cannot be read.
     fn begin(&mut self, _session: &Controls, _places: &[TargetIndex]) -> io::Result<()> {
         Ok(())
     }
 
-    /// Whether units were done in this thread; `None` where the metric does not know.
+    /// Whether this thread did units; `None` if the metric does not know.
     fn is_done_in(&self, _thread: Pid) -> Option<bool> {
         None
     }
 
-    /// Whether units are runs of a benchmark, each of which is a slice.
+    /// Whether units are runs of a benchmark; then each run is a slice.
     fn is_of_runs(&self) -> bool {
         false
     }
 
-    /// Begins a run. One that has not ended is ended.
+    /// Starts a run, and ends a run in progress.
     ///
     /// # Errors
-    /// It cannot be run, or units are no runs.
+    /// It cannot run, or units are no runs.
     fn begin_run(&mut self) -> io::Result<()> {
         Err(no_runs())
     }
 
-    /// The run that was begun, if it has ended.
+    /// The run that was started, if it has ended.
     ///
     /// # Errors
     /// It failed, or units are no runs.
@@ -114,14 +114,14 @@ fn no_runs() -> io::Error {
     io::Error::other("there is no benchmark")
 }
 
-/// Why a metric counts nothing.
+/// Why a metric cannot count.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A command cannot be run, or prints no number.
     #[error("{0}")]
     Command(io::Error),
     /// The sockets cannot be watched.
-    #[error("requests on sockets cannot be counted: {0}; say --progress TARGET")]
+    #[error("requests on sockets cannot be counted: {0}; use --progress TARGET")]
     Requests(Box<RequestsError>),
     /// The processes listen on no socket.
     #[error(
@@ -131,11 +131,10 @@ pub enum OpenError {
     NoSocket,
 }
 
-/// Sums over an experiment's ns stay finite for numbers up to this, either way.
+/// Sums over an experiment in ns stay finite for numbers up to this magnitude.
 const MAX: f64 = 1e100;
 
-/// Whether a number of a metric's source can be counted with: it is neither infinite nor no number at all,
-/// and its sums over time are not either.
+/// Whether a number of a source is usable: it is finite, and its sums over time stay finite.
 fn is_countable(number: f64) -> bool {
     number.abs() <= MAX
 }
@@ -143,32 +142,32 @@ fn is_countable(number: f64) -> bool {
 /// All metrics of an experiment.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    /// What verdicts go by.
+    /// The metric of the units, for verdicts.
     pub unit: Box<dyn Metric>,
-    /// What is recorded beside it.
+    /// Further metrics, which are only recorded.
     pub further: Vec<Box<dyn Metric>>,
 }
 
 impl Metrics {
-    /// All of them begin to count, unless they have begun. With the error comes which one has it: the unit
-    /// is number 0.
+    /// Starts all metrics, unless they have started. The error has the number of the metric; the unit is
+    /// number 0.
     ///
     /// # Errors
-    /// One does not.
+    /// One cannot count.
     pub(crate) fn open(&mut self) -> Result<(), (usize, OpenError)> {
         let mut all = std::iter::once(&mut self.unit).chain(&mut self.further).enumerate();
         all.try_for_each(|(place, metric)| metric.open().map_err(|error| (place, error)))
     }
 
-    /// Whether a reading takes no time: that of the unit does, and nothing else is read.
+    /// Whether a reading takes no time: there is only the unit's metric, and it can be read without delay.
     pub(crate) fn is_quick(&self) -> bool {
         self.unit.is_quick() && self.further.is_empty()
     }
 
-    /// Has all of them count calls in this session from here on: see [`Metric::begin`].
+    /// Starts all of them in this session: see [`Metric::begin`].
     ///
     /// # Errors
-    /// It cannot be followed.
+    /// The session cannot be read.
     pub(crate) fn begin(&mut self, session: &Controls, places: &[TargetIndex]) -> io::Result<()> {
         self.unit.begin(session, places)?;
         self.further.iter_mut().try_for_each(|metric| metric.begin(session, places))

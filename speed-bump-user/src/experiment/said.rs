@@ -1,7 +1,5 @@
-//! What a command says: the last of it is kept.
-//!
-//! A daemon that the command leaves behind holds the same pipe, perhaps for ever. So what was said is taken
-//! when the command has ended, not when the pipe has.
+//! Keeps the last output of a command. A daemon that the command leaves behind may hold the same pipe for
+//! ever. So the output is taken when the command has ended, not when the pipe is closed.
 
 use std::{
     io::{self, Read},
@@ -15,12 +13,12 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Of a stream's end so much is kept: what benchmarks say, they say last.
+/// Bytes that are kept of the end of a stream: benchmarks print their results last.
 const KEPT: usize = 64 << 10;
-/// How often the reader looks whether what was said is to be taken.
-const LOOKS: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// How often the reader checks whether the output should be taken.
+const POLL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
-/// A thread that reads what a command says. Dropping it ends the thread.
+/// A thread that reads a command's output. Dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct Said {
     is_taken: Arc<AtomicBool>,
@@ -28,11 +26,11 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// Reads from now on.
+    /// Starts to read a stream.
     ///
     /// # Errors
     /// No thread could be started.
-    pub(super) fn of(stream: impl Read + AsFd + Send + 'static) -> io::Result<Self> {
+    pub(super) fn read(stream: impl Read + AsFd + Send + 'static) -> io::Result<Self> {
         let is_taken = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&is_taken);
         let read = move || last_of(stream, &ends);
@@ -40,7 +38,7 @@ impl Said {
         Ok(Self { is_taken, reader: Some(reader) })
     }
 
-    /// The last of what was said until now.
+    /// The last output until now.
     pub(super) fn take(mut self) -> Vec<u8> {
         self.end().unwrap_or_default()
     }
@@ -57,13 +55,14 @@ impl Drop for Said {
     }
 }
 
-/// Reads to the end, or once it is to be taken until nothing is there, and keeps the last of it.
+/// Reads to the end of the stream, or, once the output should be taken, until nothing is left. Keeps the last
+/// of it.
 fn last_of(mut stream: impl Read + AsFd, is_taken: &AtomicBool) -> Vec<u8> {
     let (mut kept, mut piece, mut read_since) = (Vec::new(), [0; 4_096], 0);
     while read_since <= 2 * KEPT {
-        // First: what is said before it is taken is in the pipe then.
+        // Check this first: then all earlier output is already in the pipe.
         let ends = is_taken.load(Ordering::SeqCst);
-        match poll(&mut [PollFd::new(&stream, PollFlags::IN)], Some(&LOOKS)) {
+        match poll(&mut [PollFd::new(&stream, PollFlags::IN)], Some(&POLL)) {
             Ok(0) if ends => break,
             Ok(0) | Err(rustix::io::Errno::INTR) => continue,
             Ok(_) => {}
@@ -73,7 +72,7 @@ fn last_of(mut stream: impl Read + AsFd, is_taken: &AtomicBool) -> Vec<u8> {
             Ok(0) => break,
             Ok(count) => {
                 kept.extend_from_slice(piece.get(..count).unwrap_or_default());
-                // A daemon may go on for ever.
+                // A daemon may write for ever.
                 read_since += if ends { count } else { 0 };
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -98,7 +97,7 @@ mod tests {
     #[test]
     fn the_last_is_kept() {
         let (from, mut to) = io::pipe().unwrap();
-        let said = Said::of(from).unwrap();
+        let said = Said::read(from).unwrap();
         to.write_all(&vec![b'a'; 5 * KEPT]).unwrap();
         to.write_all(b"the end").unwrap();
         drop(to);
@@ -107,18 +106,18 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_still_say_is_not_waited_for() {
+    fn output_of_other_processes_is_not_waited_for() {
         let (from, mut to) = io::pipe().unwrap();
-        let said = Said::of(from).unwrap();
+        let said = Said::read(from).unwrap();
         to.write_all(b"done").unwrap();
         assert_eq!(said.take(), b"done");
         assert_eq!(to.write_all(b"more").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
     #[test]
-    fn what_is_said_for_ever_is_not_heard_for_ever() {
+    fn endless_output_is_not_read_for_ever() {
         let (from, mut to) = io::pipe().unwrap();
-        let said = Said::of(from).unwrap();
+        let said = Said::read(from).unwrap();
         let says = thread::spawn(move || while to.write_all(b"again\n").is_ok() {});
         thread::sleep(Duration::from_millis(50));
         assert_eq!(said.take().len(), KEPT);

@@ -1,5 +1,5 @@
-//! A command of the user's, which runs beside an experiment: in a process group of its own, so that it ends
-//! with all that it has started, and with this program at the latest.
+//! A command of the user that runs beside an experiment. It has its own process group, so it ends together
+//! with the processes that it has started, and at the latest with this program.
 
 use std::{
     io,
@@ -14,14 +14,14 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use super::keeper;
 use crate::sys::signals;
 
-/// It may tidy up for so long before it is killed.
+/// How long it may clean up before it is killed.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// What was killed may take so long to end, before it is left to itself.
+/// How long to wait for the end of a killed command.
 const PATIENCE_WITH_KILLED: Duration = Duration::from_secs(3);
-/// How often it is looked whether it has ended.
+/// How often to poll whether it has ended.
 const WAITS: Duration = Duration::from_millis(5);
 
-/// See above. Dropping it ends it.
+/// A running command. Dropping it ends the command.
 #[derive(Debug)]
 pub(super) struct ShellCommand {
     child: Child,
@@ -29,7 +29,7 @@ pub(super) struct ShellCommand {
 }
 
 impl ShellCommand {
-    /// Runs it in `/bin/sh`. It reads nothing.
+    /// Starts a command in `/bin/sh`, with empty input.
     pub(super) fn start(command: &str, output: Stdio, errors: Stdio) -> io::Result<Self> {
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", keeper::BEGINS, "sh", command]).stdin(keeper::input()?);
@@ -50,7 +50,7 @@ impl ShellCommand {
         i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
     }
 
-    /// Ends what is left of it, and returns how the command itself ended.
+    /// Ends the process group, and returns the exit status of the command itself.
     pub(super) fn end(&mut self) -> io::Result<ExitStatus> {
         if let Some(status) = self.status {
             return Ok(status);
@@ -58,14 +58,14 @@ impl ShellCommand {
         let Some(pid) = self.pid() else { return self.child.wait() };
         let began = Instant::now();
         if !has_ended(pid) {
-            // It may end meanwhile; until its status is taken, the id is its own.
+            // It may have ended; its id stays its own until its status is taken.
             let _ = kill_process_group(pid, Signal::TERM);
         }
         while !has_ended(pid) && began.elapsed() < PATIENCE {
             thread::sleep(WAITS);
         }
         let _ = kill_process_group(pid, Signal::KILL);
-        // One that waits for a device that does not answer ends when that does.
+        // A process that waits for a device only ends when the device answers.
         while !has_ended(pid) {
             if began.elapsed() > PATIENCE_WITH_KILLED {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "it was killed, and does not end"));
@@ -78,8 +78,8 @@ impl ShellCommand {
         Ok(status)
     }
 
-    /// Waits for its end, and ends it when it has taken too long, or is not wanted any more. Returns how it
-    /// ended by itself.
+    /// Waits for the end of the command, and ends it if it takes too long or is not wanted any more. Returns
+    /// its status if it ended by itself.
     pub(super) fn end_within(
         &mut self,
         patience: Duration,
@@ -104,13 +104,13 @@ impl Drop for ShellCommand {
     }
 }
 
-/// Whether a child has ended; its status stays to be taken.
+/// Whether a child has ended. Does not take its status.
 fn has_ended(pid: Pid) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     !matches!(waitid(WaitId::Pid(pid), options), Ok(None))
 }
 
-/// Waits until a child has ended; its status stays to be taken.
+/// Waits until a child has ended. Does not take its status.
 pub(super) fn wait_for(pid: Pid) {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     while matches!(waitid(WaitId::Pid(pid), options), Err(rustix::io::Errno::INTR)) {}
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_gets_signals_that_the_thread_that_starts_it_leaves_to_others() {
+    fn a_command_does_not_inherit_blocked_signals() {
         let blocked = thread::spawn(|| {
             signals::leave_to_others();
             let command = "exec grep SigBlk /proc/self/status";
@@ -136,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_has_started_ends_with_it() {
+    fn processes_of_a_command_end_with_it() {
         let mut shell =
             ShellCommand::start("sleep 1000 & echo $!; wait", Stdio::piped(), Stdio::null()).unwrap();
         let mut line = String::new();
         io::BufReader::new(shell.take_output().unwrap()).read_line(&mut line).unwrap();
         let pid = Pid::from_raw(line.trim().parse().unwrap()).unwrap();
         drop(shell);
-        // An orphan's end is taken by whoever adopts it, some time.
+        // The adopting process takes the orphan's status at some time.
         let began = Instant::now();
         let is_there = || std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
         while is_there().is_ok_and(|stat| !stat.contains(") Z ")) {

@@ -1,8 +1,7 @@
-//! Doses of an experiment expire with the thread that sets them.
-//!
-//! The session renews its doses as long as the tool runs. But the thread of an experiment may hang while it
-//! holds: in a write to a terminal that takes nothing any more, or in a file system that never answers. So
-//! another thread takes all doses back when it has not heard of the first one for a while.
+//! Doses of an experiment expire when the thread that sets them hangs. The session renews its doses while the
+//! tool runs. But the thread of an experiment may hang: in a write to a frozen terminal, or in a file system
+//! that never answers. So another thread takes all doses back when it has not heard from the first one for a
+//! while.
 
 use std::{
     io,
@@ -11,10 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longer than any step of an experiment takes: a page of a metric is waited for for 2 s.
+/// Longer than any step of an experiment: reading a page of a metric takes up to 2 s.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
-/// See above. Dropping it ends its thread.
+/// Watches a thread. Dropping it ends the watching thread.
 #[derive(Debug)]
 pub(super) struct Expiry {
     shared: Arc<(Mutex<State>, Condvar)>,
@@ -23,7 +22,7 @@ pub(super) struct Expiry {
 
 #[derive(Debug)]
 struct State {
-    /// Whether some function has a dose.
+    /// Whether any function has a dose.
     is_delayed: bool,
     heard: Instant,
     has_expired: bool,
@@ -31,7 +30,7 @@ struct State {
 }
 
 impl Expiry {
-    /// Watches the calling thread from now on, and calls this when it was not heard of for so long.
+    /// Starts to watch the calling thread, and calls `act` when the thread was silent for `patience`.
     ///
     /// # Errors
     /// No thread could be started.
@@ -59,18 +58,18 @@ impl Expiry {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// The thread goes on. Returns whether doses have expired since they were set last: none is in force
-    /// then.
+    /// The watched thread reports that it runs. Returns whether doses have expired since they were last set;
+    /// then none is in effect.
     pub(super) fn hear(&self) -> bool {
         let mut state = lock(&self.shared.0);
         state.heard = Instant::now();
         state.has_expired
     }
 
-    /// Sets doses, after which some function has one, or none has. They cannot expire meanwhile.
+    /// Sets doses; afterwards any function has one, or none has. They cannot expire during this call.
     ///
     /// # Errors
-    /// As `set`: the old doses hold then.
+    /// As `set`: the old doses stay in effect.
     pub(super) fn while_set<T, E>(
         &self,
         is_delayed: bool,
@@ -94,7 +93,7 @@ impl Drop for Expiry {
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    // Each change of it is whole.
+    // The state is consistent after each change.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -120,7 +119,7 @@ mod tests {
         expiry.while_set(true, done).unwrap();
         told.recv_timeout(LONG).unwrap();
         expiry.while_set(false, done).unwrap();
-        assert!(!expiry.hear(), "what is set anew has not expired");
+        assert!(!expiry.hear(), "new doses have not expired");
         expiry.while_set(true, done).unwrap();
         told.recv_timeout(LONG).unwrap();
         drop(expiry);
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn doses_that_could_not_be_taken_away_expire() {
+    fn doses_expire_if_setting_to_zero_failed() {
         let (tell, told) = channel();
         let expiry = Expiry::watch(SHORT, move || tell.send(()).unwrap()).unwrap();
         expiry.while_set(true, done).unwrap();
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_goes_on_keeps_its_doses() {
+    fn a_running_thread_keeps_its_doses() {
         let (tell, told) = channel();
         let expiry = Expiry::watch(LONG, move || tell.send(()).unwrap()).unwrap();
         expiry.while_set(true, done).unwrap();

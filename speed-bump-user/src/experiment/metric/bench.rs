@@ -1,4 +1,4 @@
-//! A finite benchmark that is run once a slice.
+//! A benchmark that runs once in each slice.
 
 use std::{
     io,
@@ -23,25 +23,25 @@ use crate::{
     units::Nanos,
 };
 
-/// A run may take so many times what the first one took.
+/// A run may take this many times as long as the fastest.
 const MAX: u32 = 10;
-/// And this at least.
+/// A run may always take this long.
 const MIN_PATIENCE: Duration = Duration::from_secs(10);
-/// So much the first one may take.
+/// How long the first run may take.
 const FIRST_PATIENCE: Duration = Duration::from_secs(600);
-/// Lines of what a run that fails has said.
+/// Lines of the output of a failed run in its error.
 const LINES_TOLD: usize = 5;
 
-/// What the number is that a run prints.
+/// The meaning of the number that a run prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Captured {
-    /// Work in a second.
+    /// Work per second.
     PerSecond,
-    /// The run's time, in so many ns.
+    /// The run's time, in units of this many ns.
     Time(Nanos),
 }
 
-/// Where a run prints what it has found.
+/// A regular expression for the number in a run's output.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     regex: Regex,
@@ -49,26 +49,26 @@ pub(crate) struct Pattern {
     captured: Captured,
 }
 
-/// Why a text is none.
+/// Why a text is not such an expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// No regular expression.
+    /// It is not a regular expression.
     #[error("`{0}` is not a regular expression: {1}")]
     Regex(String, String),
-    /// Not one group.
-    #[error("`{0}` has to have one group, around the number: 'requests/sec: ([0-9.]+)'")]
+    /// It does not have exactly one group.
+    #[error("`{0}` must have one group, around the number: 'requests/sec: ([0-9.]+)'")]
     Groups(String),
 }
 
 impl Pattern {
-    /// Reads one.
+    /// Parses an expression.
     ///
     /// # Errors
-    /// It is no regular expression with one group.
+    /// It is not a regular expression with one group.
     pub(crate) fn parse(text: &str, captured: Captured) -> Result<Self, PatternError> {
         let regex = Regex::new(text).map_err(|error| {
             let why = error.syntax_error().map_or_else(|| error.to_string(), |error| error.to_string());
-            // The library draws the place over several lines.
+            // The library's message has several lines.
             let why = why.lines().last().unwrap_or_default().trim().to_owned();
             PatternError::Regex(text.to_owned(), why.trim_start_matches("error: ").to_owned())
         })?;
@@ -91,7 +91,7 @@ impl Pattern {
     }
 }
 
-/// See above.
+/// A benchmark as a metric.
 #[derive(Debug)]
 pub(crate) struct Bench {
     command: String,
@@ -111,7 +111,7 @@ struct Running {
 }
 
 impl Bench {
-    /// A run of this command is a unit, or does the work that it prints.
+    /// A benchmark with this command. A run is a unit, or does the work that it prints.
     pub(crate) fn new(command: &str, pattern: Option<Pattern>) -> Self {
         Self {
             command: command.to_owned(),
@@ -158,13 +158,13 @@ impl Metric for Bench {
             wait_for(pid);
             let _ = tells.set(now());
         })?;
-        let (output, errors) = (Said::of(output)?, Said::of(errors)?);
+        let (output, errors) = (Said::read(output)?, Said::read(errors)?);
         self.running = Some(Running { shell, start, ended, output, errors });
         Ok(())
     }
 
     fn finished_run(&mut self) -> io::Result<Option<subject::Run>> {
-        let Some(running) = &self.running else { return Err(io::Error::other("no run was begun")) };
+        let Some(running) = &self.running else { return Err(io::Error::other("no run was started")) };
         let Some(end) = running.ended.get().copied() else {
             let took = Duration::from_nanos(now().0.saturating_sub(running.start.0));
             if took <= self.patience {
@@ -173,7 +173,7 @@ impl Metric for Bench {
             self.running = None;
             let patience = Nanos::from(self.patience);
             return Err(io::Error::other(format!(
-                "`{}` was ended after {patience}, as it takes much longer than it did",
+                "`{}` was ended after {patience}, because it takes much longer than before",
                 self.command
             )));
         };
@@ -217,7 +217,7 @@ impl Metric for Bench {
 fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if lines.is_empty() {
-        return "it said nothing".to_owned();
+        return "it printed nothing".to_owned();
     }
     lines.get(lines.len().saturating_sub(LINES_TOLD)..).unwrap_or_default().join("; ")
 }
@@ -228,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    /// Waits for the end of a run.
+    /// Waits until a run has ended.
     fn run(bench: &mut Bench) -> io::Result<subject::Run> {
         bench.begin_run()?;
         loop {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_a_unit_or_prints_what_it_did() {
+    fn a_run_is_a_unit_or_prints_its_work() {
         let found = run(&mut Bench::new("true", None)).unwrap();
         assert!(found.units == 1.0 && found.latency.is_none() && found.end > found.start, "{found:?}");
         let pattern = |captured| Pattern::parse("([0-9.]+) of it", captured).ok();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_fails_is_told_of_with_what_it_said() {
+    fn the_error_of_a_failed_run_has_its_output() {
         let error = |command, pattern| run(&mut Bench::new(command, pattern)).unwrap_err().to_string();
         let failed = error("echo no luck >&2; exit 4", None);
         assert_eq!(failed, "`echo no luck >&2; exit 4` failed (exit status: 4): no luck");

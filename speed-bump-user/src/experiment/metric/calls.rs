@@ -9,20 +9,20 @@ use crate::{
     targets::TargetIndex,
 };
 
-/// Calls of all functions of a target, and where the session times them, how long they take.
+/// Calls of all functions of a target and, if the session times them, how long they take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calls {
-    /// The target, as the sweep numbers those of metrics.
+    /// The target's number among those of metrics.
     number: TargetIndex,
-    /// The same, as the session does.
+    /// The target's number in the session.
     target: TargetIndex,
-    /// What is compared: how many there are, or how long they take.
+    /// What to compare: how many calls there are, or how long they take.
     by: By,
 }
 
 impl Calls {
-    /// Those of the target with this number among those of metrics. A session that begins with these has them
-    /// in the same places.
+    /// Calls of the target with this number among those of metrics. A session that begins with these targets
+    /// has them in the same places.
     pub(crate) fn new(number: TargetIndex, by: By) -> Self {
         Self { number, target: number, by }
     }
@@ -59,17 +59,17 @@ impl Metric for Calls {
     }
 
     fn read(&mut self, snapshot: &Snapshot) -> io::Result<Reading> {
-        Ok(of_target(snapshot, self.target))
+        Ok(calls_of_target(snapshot, self.target))
     }
 }
 
-/// Where a session has the target with this number among those of metrics.
+/// The place in a session of the target with this number among those of metrics.
 pub(super) fn place(places: &[TargetIndex], number: TargetIndex) -> TargetIndex {
     places.get(number.0 as usize).copied().unwrap_or(number)
 }
 
-/// What a snapshot has of the calls of all functions of a target.
-pub(super) fn of_target(snapshot: &Snapshot, target: TargetIndex) -> Reading {
+/// Calls of all functions of a target in a snapshot.
+pub(super) fn calls_of_target(snapshot: &Snapshot, target: TargetIndex) -> Reading {
     let of = snapshot.known.iter().filter(|(_, function)| function.target == target);
     let mut reading = Reading::default();
     for (id, _) in of {

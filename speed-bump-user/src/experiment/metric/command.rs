@@ -1,4 +1,4 @@
-//! A command that prints numbers, a line each: the present value of a counter, or of a gauge.
+//! A metric from a command that prints a number a line: the present value of a counter or gauge.
 
 use std::{
     io::{self, BufRead, BufReader, Read as _},
@@ -11,14 +11,14 @@ use std::{
 use super::{Metric, OpenError, Reading, is_countable, level::Level};
 use crate::{experiment::shell::ShellCommand, session::snapshot::Snapshot, sys::clock::now, units::Nanos};
 
-/// No number is longer.
+/// The longest line.
 const LONGEST_LINE: usize = 128;
-/// So long its first number is waited for, and each other one at least.
+/// How long to wait for the first number, and at least for each later one.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// And so many times as long as it took at most between two numbers.
+/// A later number may take this many times the longest time between two numbers.
 const MAX: u64 = 10;
 
-/// What a command prints, which runs from the beginning of counting on.
+/// The numbers of a command, which runs while the metric counts.
 #[derive(Debug)]
 pub(crate) struct PrintedNumbers {
     command: String,
@@ -64,7 +64,7 @@ struct Numbers {
 #[derive(Debug, Default)]
 struct Printed {
     value: Option<f64>,
-    /// When that was printed.
+    /// When the last number was printed.
     at: Nanos,
     /// The longest time between two numbers.
     longest: Nanos,
@@ -81,12 +81,12 @@ impl Printed {
         self.level.step(at, value);
     }
 
-    /// For how long it has printed nothing.
+    /// How long it has printed nothing.
     fn silent(&self, at: Nanos) -> Nanos {
         Nanos(at.0.saturating_sub(self.at.0))
     }
 
-    /// Whether it prints no more, as one that hangs or was stopped.
+    /// Whether it has stopped printing, as when it hangs or was stopped.
     fn is_still(&self, at: Nanos) -> bool {
         self.silent(at) > Nanos::from(PATIENCE).max(Nanos(self.longest.0.saturating_mul(MAX)))
     }
@@ -97,11 +97,11 @@ impl Printed {
 enum Ended {
     /// It closed its output.
     Closed,
-    /// A line is no number.
+    /// A line is not a number.
     NoNumber(String),
-    /// A line does not end.
+    /// A line is too long.
     TooLong,
-    /// It prints nothing for so long.
+    /// It printed nothing for this long.
     Still(Nanos),
 }
 
@@ -115,7 +115,7 @@ impl Numbers {
         let output = shell.take_output().ok_or_else(|| io::Error::other("it has no output"))?;
         let read = Arc::new((Mutex::new(Printed::default()), Condvar::new()));
         let prints = Arc::clone(&read);
-        // It ends with the command, whose end closes the pipe.
+        // The thread ends with the command, whose end closes the pipe.
         thread::Builder::new().name("command".to_owned()).spawn(move || {
             let mut output = BufReader::new(output);
             loop {
@@ -179,7 +179,7 @@ impl Numbers {
     fn read(&mut self) -> io::Result<Reading> {
         let (value, level, ended) = {
             let (printed, at) = (lock(&self.read.0), now());
-            // The value of a gauge holds until the next.
+            // The value of a gauge holds until the next one.
             let is_still = !self.is_gauge && printed.is_still(at);
             let still = || is_still.then(|| Ended::Still(printed.silent(at)));
             (printed.value, printed.level, printed.ended.clone().or_else(still))
@@ -196,11 +196,11 @@ impl Numbers {
 }
 
 fn lock(printed: &Mutex<Printed>) -> MutexGuard<'_, Printed> {
-    // Numbers alone: they are as good as they were.
+    // Only numbers: the state is consistent.
     printed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The next number; `None` of an empty line.
+/// The next number; `None` for an empty line.
 fn line(from: &mut impl BufRead) -> Result<Option<f64>, Ended> {
     let mut line = Vec::new();
     let read = from.take(LONGEST_LINE as u64 + 1).read_until(b'\n', &mut line);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_still_when_it_takes_far_longer_than_before() {
+    fn a_command_is_silent_when_it_takes_far_longer_than_before() {
         let second = |count: u64| Nanos(count * 1_000_000_000);
         let mut printed = Printed::default();
         printed.take(second(100), 1.0);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_prints_no_number_is_told_of() {
+    fn a_command_that_prints_no_number_is_an_error() {
         let error = |command| Numbers::start(command, false).unwrap_err().to_string();
         assert_eq!(error("echo of course"), "`echo of course` printed `of course`, which is not a number");
         let ended = error("exit 3");

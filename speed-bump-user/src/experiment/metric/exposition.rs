@@ -1,7 +1,6 @@
-//! Prometheus' text format: the samples of a page, and which of them a selector takes.
-//!
-//! Read as the format's description has it (Prometheus, "Exposition formats", version 0.0.4): names with
-//! colons, as vLLM's have, and label values with commas and braces, which are escaped strings.
+//! Prometheus' text format: parses the samples of a page, and selects some of them. Follows the format's
+//! description (Prometheus, "Exposition formats", version 0.0.4): names may have colons, like vLLM's; label
+//! values are escaped strings, with commas and braces.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +15,12 @@ pub(super) struct Sample<'a> {
     pub(super) value: f64,
 }
 
-/// The samples of a page. Lines that are none are passed over.
+/// The samples of a page. Skips lines that are not samples.
 pub(super) fn samples(page: &str) -> impl Iterator<Item = Sample<'_>> {
     page.lines().map(str::trim).filter(|line| !line.starts_with('#')).filter_map(sample)
 }
 
-/// What a name and labels select: all samples that have them, whatever other labels they have.
+/// Selects all samples with a name and labels; they may have other labels too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Selector {
     /// The name.
@@ -31,14 +30,14 @@ pub(super) struct Selector {
 }
 
 impl Selector {
-    /// Reads `name` or `name{label="value",…}`.
+    /// Parses `name` or `name{label="value",…}`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (name, labels, rest) = name_and_labels(text.trim())?;
         let labels = labels.into_iter().map(|(label, value)| (label.to_owned(), value)).collect();
         rest.is_empty().then(|| Self { name: name.to_owned(), labels })
     }
 
-    /// The sum of the samples that it selects, with this at the end of the name; `None` without any.
+    /// The sum of the selected samples, with this suffix of the name; `None` without any.
     pub(super) fn sum(&self, page: &str, suffix: &str) -> Option<f64> {
         let is_selected = |sample: &Sample<'_>| {
             sample.name.strip_suffix(suffix) == Some(&self.name)
@@ -51,12 +50,12 @@ impl Selector {
 
 fn sample(line: &str) -> Option<Sample<'_>> {
     let (name, labels, rest) = name_and_labels(line)?;
-    // A time may follow.
+    // A timestamp may follow.
     let value = rest.split_ascii_whitespace().next()?;
     Some(Sample { name, labels, value: value.parse().ok()? })
 }
 
-/// A name, labels if it has some, and what follows.
+/// Splits off a name and its labels.
 fn name_and_labels(text: &str) -> Option<(&str, BTreeMap<&str, String>, &str)> {
     let end = text.find(|c: char| !is_of_name(c)).unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
@@ -79,7 +78,7 @@ fn name_and_labels(text: &str) -> Option<(&str, BTreeMap<&str, String>, &str)> {
     }
 }
 
-/// The text up to the closing quote, and what follows.
+/// Splits off the text up to the closing quote.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();
@@ -126,7 +125,7 @@ nothing
 ";
 
     #[test]
-    fn samples_are_read() {
+    fn samples_are_parsed() {
         let names: Vec<_> = samples(PAGE).map(|sample| sample.name).collect();
         assert_eq!(names.len(), 8, "{names:?}");
         let quoted = samples(PAGE).find(|sample| sample.name == "quoted").unwrap();
@@ -135,7 +134,7 @@ nothing
     }
 
     #[test]
-    fn selectors_add_up_what_they_select() {
+    fn selected_samples_are_added_up() {
         let sum = |text: &str, suffix| Selector::parse(text).unwrap().sum(PAGE, suffix);
         assert_eq!(sum("vllm:request_success_total", ""), Some(42.0));
         assert_eq!(sum("vllm:request_success_total{finished_reason=\"stop\"}", ""), Some(1.0));
@@ -153,7 +152,7 @@ nothing
     proptest! {
         /// A service may answer anything.
         #[test]
-        fn any_page_is_read(page in "\\PC*", more in "[a-z{}=\",\\\\ \n#0-9.]{0,200}") {
+        fn no_page_panics(page in "\\PC*", more in "[a-z{}=\",\\\\ \n#0-9.]{0,200}") {
             samples(&page).for_each(drop);
             samples(&more).for_each(drop);
             let _ = Selector::parse(&more);

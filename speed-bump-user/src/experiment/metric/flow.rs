@@ -1,14 +1,11 @@
 //! Units that begin with a call of one function and end with a call of another, as in a queue between two
-//! threads.
-//!
-//! By Little's law, a unit takes as long on average as the integral of those under way over the time, over
-//! those that ended. Only calls are counted, so those under way are calls of the one less calls of the other;
-//! a thread looks at both each millisecond or so, at times that are not regular, and takes what it sees to
-//! hold until the next look. What comes and goes between two looks is in the mean all the same, as often as
-//! it is long; in a slice of 200 looks it is off by some per cent either way, like any noise.
-//!
-//! What was under way when counting began is not known: the least that was seen is taken for none. In a
-//! service that is never without work, units are too short by as much as there always is.
+//! threads. By Little's law, the mean time of a unit is the integral of the number in progress over time,
+//! divided by the number of units that ended. The number in progress is calls of the first function minus
+//! calls of the second. A thread reads both about every millisecond, at irregular times, and assumes that the
+//! number stays the same until the next reading. Units that begin and end between two readings are still in
+//! the mean, in proportion to their length. With 200 readings in a slice the mean is off by some per cent
+//! either way, like any noise. The number in progress when counting began is unknown: the smallest number
+//! that was read counts as zero. So in a service that always has units in progress, the times are too short.
 
 use std::{
     io,
@@ -25,7 +22,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::{
     Metric, Reading,
-    calls::{of_target, place},
+    calls::{calls_of_target, place},
     level::Level,
 };
 use crate::{
@@ -36,24 +33,24 @@ use crate::{
     units::Nanos,
 };
 
-/// The times between two looks, in us. A service with a beat of its own must not be looked at in step.
-const LOOKS_US: std::ops::Range<u64> = 500..1_500;
+/// The time between two readings, in us. It varies, so that it cannot be in step with a periodic service.
+const PAUSE_US: std::ops::Range<u64> = 500..1_500;
 
-/// See above.
+/// A metric of such units.
 #[derive(Debug)]
 pub(crate) struct Flow {
-    /// The targets, as the sweep numbers those of metrics.
+    /// The targets' numbers among those of metrics.
     numbers: [TargetIndex; 2],
-    /// The same, as the session does.
+    /// The target's number in the session, of the beginning and of the end.
     begin: TargetIndex,
     end: TargetIndex,
-    looks: Option<Looks>,
+    readings: Option<Readings>,
 }
 
 impl Flow {
-    /// From calls of one target to calls of another.
+    /// Units from calls of one target to calls of another.
     pub(crate) fn new(begin: TargetIndex, end: TargetIndex) -> Self {
-        Self { numbers: [begin, end], begin, end, looks: None }
+        Self { numbers: [begin, end], begin, end, readings: None }
     }
 }
 
@@ -71,59 +68,59 @@ impl Metric for Flow {
     }
 
     fn begin(&mut self, session: &Controls, places: &[TargetIndex]) -> io::Result<()> {
-        self.looks = None;
+        self.readings = None;
         [self.begin, self.end] = self.numbers.map(|number| place(places, number));
-        self.looks = Some(Looks::at(session.clone(), self.begin, self.end)?);
+        self.readings = Some(Readings::start(session.clone(), self.begin, self.end)?);
         Ok(())
     }
 
     fn read(&mut self, snapshot: &Snapshot) -> io::Result<Reading> {
-        let looks = self.looks.as_ref().ok_or_else(|| io::Error::other("no session was begun"))?;
-        let mut seen = looks.seen();
+        let readings = self.readings.as_ref().ok_or_else(|| io::Error::other("no session has begun"))?;
+        let mut seen = readings.seen();
         if let Some(error) = seen.error.take() {
             return Err(error);
         }
-        seen.look(snapshot, self.begin, self.end);
+        seen.add(snapshot, self.begin, self.end);
         let latency = seen.level.until(snapshot.at);
-        let units = of_target(snapshot, self.end).units;
+        let units = calls_of_target(snapshot, self.end).units;
         Ok(Reading { units, latency: Some(latency), ..Reading::default() })
     }
 }
 
-/// A thread that looks, as long as this lives.
+/// A thread that reads the counters while this lives.
 #[derive(Debug)]
-struct Looks {
+struct Readings {
     seen: Arc<Mutex<Seen>>,
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Looks {
-    fn at(session: Controls, begin: TargetIndex, end: TargetIndex) -> io::Result<Self> {
+impl Readings {
+    fn start(session: Controls, begin: TargetIndex, end: TargetIndex) -> io::Result<Self> {
         let (seen, ends) = (Arc::new(Mutex::new(Seen::default())), Arc::new(AtomicBool::new(false)));
         let (sees, is_over) = (Arc::clone(&seen), Arc::clone(&ends));
-        let look = move || {
-            // Late looks take what was seen long before for what was under way.
+        let read = move || {
+            // A late reading would count an old number as the present one for too long.
             if let Err(error) = priority::urgent() {
-                tracing::debug!("what is under way is looked at by an ordinary thread: {error}");
+                tracing::debug!("the thread that reads units in progress has ordinary priority: {error}");
             }
-            // Not a secret: any seed is as irregular as another.
+            // Any seed will do.
             let mut random = Pcg64Mcg::seed_from_u64(1);
             while !is_over.load(Ordering::SeqCst) {
                 let snapshot = session.snapshot();
                 let mut seen = lock(&sees);
                 match snapshot {
-                    Ok(snapshot) => seen.look(&snapshot, begin, end),
+                    Ok(snapshot) => seen.add(&snapshot, begin, end),
                     Err(error) => {
                         seen.error = Some(error);
                         return;
                     }
                 }
                 drop(seen);
-                thread::sleep(Duration::from_micros(random.random_range(LOOKS_US)));
+                thread::sleep(Duration::from_micros(random.random_range(PAUSE_US)));
             }
         };
-        let thread = thread::Builder::new().name("flow".to_owned()).spawn(look)?;
+        let thread = thread::Builder::new().name("flow".to_owned()).spawn(read)?;
         Ok(Self { seen, ends, thread: Some(thread) })
     }
 
@@ -132,7 +129,7 @@ impl Looks {
     }
 }
 
-impl Drop for Looks {
+impl Drop for Readings {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::SeqCst);
         let _ = self.thread.take().map(JoinHandle::join);
@@ -140,28 +137,28 @@ impl Drop for Looks {
 }
 
 fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    // Numbers alone: they are as good as they were.
+    // Only numbers: the state is consistent.
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What was seen so far.
+/// The state of the readings so far.
 #[derive(Debug, Default)]
 struct Seen {
     level: Level,
-    /// Calls of the beginning less calls of the end, the least that there were.
+    /// The smallest number of calls of the beginning minus calls of the end.
     least: Option<f64>,
     last: Nanos,
     error: Option<io::Error>,
 }
 
 impl Seen {
-    fn look(&mut self, snapshot: &Snapshot, begin: TargetIndex, end: TargetIndex) {
-        let of = |target| of_target(snapshot, target).units;
+    fn add(&mut self, snapshot: &Snapshot, begin: TargetIndex, end: TargetIndex) {
+        let of = |target| calls_of_target(snapshot, target).units;
         self.take(snapshot.at, of(begin) - of(end));
     }
 
-    /// Takes what was under way then, but for what was before counting began. Looks of two threads may come
-    /// in another order than they were made in.
+    /// Adds the number in progress, without units from before counting began. Readings of two threads may
+    /// arrive out of order.
     fn take(&mut self, at: Nanos, more: f64) {
         if at < self.last {
             return;
@@ -178,13 +175,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_that_was_seen_is_none() {
+    fn the_smallest_number_counts_as_zero() {
         let mut seen = Seen::default();
-        // One was under way when counting began.
+        // One unit was in progress when counting began.
         seen.take(Nanos(0), 0.0);
         seen.take(Nanos(10), -1.0);
         seen.take(Nanos(20), 1.0);
-        // Of another thread, too late.
+        // A reading of another thread that arrives late.
         seen.take(Nanos(15), 7.0);
         seen.take(Nanos(30), -1.0);
         assert_eq!(seen.level.until(Nanos(40)), 20.0);

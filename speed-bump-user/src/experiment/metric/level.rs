@@ -1,8 +1,8 @@
-//! A value that goes up and down, as what can be compared between two moments: its integral over the time.
+//! The integral over time of a value that goes up and down, which can be compared between two moments.
 
 use crate::units::Nanos;
 
-/// See above.
+/// An integral.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Level {
     last: Option<(Nanos, f64)>,
@@ -10,7 +10,7 @@ pub(crate) struct Level {
 }
 
 impl Level {
-    /// Takes a value that held from then on until the next one.
+    /// Adds a value that holds from `at` until the next one.
     pub(crate) fn step(&mut self, at: Nanos, value: f64) {
         if let Some((_, held)) = self.last {
             self.add(at, held);
@@ -18,15 +18,15 @@ impl Level {
         self.last = Some((at, value));
     }
 
-    /// Takes a value that was looked at then, and had changed evenly since the last look.
-    pub(crate) fn look(&mut self, at: Nanos, value: f64) {
+    /// Adds a value that was read at `at`, and has changed evenly since the last one.
+    pub(crate) fn add_even(&mut self, at: Nanos, value: f64) {
         if let Some((_, before)) = self.last {
             self.add(at, f64::midpoint(before, value));
         }
         self.last = Some((at, value));
     }
 
-    /// The integral until then, in ns times what the value is in, where the last value holds on.
+    /// The integral until `at`, in ns times the value's unit. The last value holds until then.
     pub(crate) fn until(&self, at: Nanos) -> f64 {
         let since = self.last.map_or(0.0, |(then, value)| at.0.saturating_sub(then.0) as f64 * value);
         self.integral + since
@@ -52,10 +52,10 @@ mod tests {
     }
 
     #[test]
-    fn between_looks_it_changes_evenly() {
+    fn between_readings_it_changes_evenly() {
         let mut level = Level::default();
-        level.look(Nanos(10), 1.0);
-        level.look(Nanos(20), 3.0);
+        level.add_even(Nanos(10), 1.0);
+        level.add_even(Nanos(20), 3.0);
         assert_eq!(level.until(Nanos(20)), 20.0);
     }
 }

@@ -1,36 +1,35 @@
-//! A page of a service, fetched from the address that the user gave and from no other: redirects are not
-//! followed, and no proxy of the environment is asked.
+//! Fetches a page of a service, only from the address that the user gave: it follows no redirect, and uses no
+//! proxy from the environment.
 
 use std::{io, time::Duration};
 
 use crate::printable::{at_most, printable};
 
-/// Longer than this no page is waited for.
+/// How long to wait for a page.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Pages are some hundred kB at most.
+/// The largest page. Usual ones have some hundred kB.
 const MAX_BYTES: u64 = 16 << 20;
-/// Of the address that a redirect names, so many characters are told.
+/// Characters of a redirect's address in an error.
 const LONGEST_ADDRESS: usize = 200;
-/// And of the way in which a page is compressed.
+/// Characters of the name of a compression in an error.
 const LONGEST_CODING: usize = 40;
 
-/// Fetches pages. Connections are kept for the next one.
+/// Fetches pages. Keeps connections for the next page.
 #[derive(Clone, Debug)]
 pub(in crate::experiment) struct Pages(ureq::Agent);
 
 impl Pages {
-    /// Fetches nothing yet.
+    /// A client. Connects to nothing yet.
     pub(in crate::experiment) fn new() -> Self {
         let config = ureq::Agent::config_builder();
         let config = config.timeout_global(Some(PATIENCE)).max_redirects(0).proxy(None);
         Self(config.accept_encoding("identity").build().into())
     }
 
-    /// Asks for a page, and returns its text.
+    /// Fetches the text of a page.
     ///
     /// # Errors
-    /// It does not come in time, is larger than 16 MiB, is compressed, or the answer is an error or a
-    /// redirect.
+    /// It takes too long, is larger than 16 MiB or compressed, or the answer is an error or a redirect.
     pub(in crate::experiment) fn text(&self, url: &str) -> io::Result<String> {
         let answer = self.answer(url)?;
         if let Some(coding) = answer.headers().get("content-encoding").filter(|of| *of != "identity") {
@@ -42,14 +41,14 @@ impl Pages {
             )));
         }
         let body = answer.into_body().into_with_config().limit(MAX_BYTES).read_to_vec();
-        // Names and numbers are ASCII; labels that are not said to be UTF-8 may be anything.
+        // Names and numbers are ASCII. Labels may have any encoding.
         body.map(|body| String::from_utf8_lossy(&body).into_owned()).map_err(|error| failed(url, &error))
     }
 
-    /// Asks for a page, and does not read it.
+    /// Requests a page, and does not read its body.
     ///
     /// # Errors
-    /// No answer comes in time, or it is an error or a redirect.
+    /// The answer takes too long, or is an error or a redirect.
     pub(in crate::experiment) fn check(&self, url: &str) -> io::Result<()> {
         self.answer(url).map(drop)
     }
@@ -71,7 +70,7 @@ impl Pages {
 }
 
 fn failed(url: &str, error: &ureq::Error) -> io::Error {
-    // What happens to a body comes as an error of the reader.
+    // Errors of the body are errors of the reader.
     let inner = match error {
         ureq::Error::Io(inner) => inner.get_ref().and_then(|inner| inner.downcast_ref::<ureq::Error>()),
         _ => None,
@@ -81,7 +80,10 @@ fn failed(url: &str, error: &ureq::Error) -> io::Error {
             format!("{url} did not answer, or not to the end, within {} s", PATIENCE.as_secs())
         }
         ureq::Error::BodyExceedsLimit(bytes) => {
-            format!("{url} answered with a page of more than {} MiB, which is none of numbers", bytes >> 20)
+            format!(
+                "{url} answered with a page of more than {} MiB, too large for a page of numbers",
+                bytes >> 20
+            )
         }
         ureq::Error::StatusCode(status) => format!("{url} answered with status {status}"),
         ureq::Error::Protocol(error) => format!("{url} answered with what is not HTTP/1.1: {error}"),
@@ -101,7 +103,7 @@ pub(in crate::experiment) mod tests {
 
     use super::*;
 
-    /// Answers so many requests with a page, on the address that is returned.
+    /// Answers this many requests with a page, and returns the address.
     pub(in crate::experiment) fn serve(
         status: &'static str,
         headers: &str,
@@ -131,14 +133,14 @@ pub(in crate::experiment) mod tests {
         }
     }
 
-    /// Answers one request by what this does with the connection.
+    /// Answers one request with `answer`.
     fn answer_by(answer: impl FnOnce(TcpStream) -> io::Result<()> + Send + 'static) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let _ = stream.read(&mut [0; 4_096]).unwrap();
-            // The other end goes when it has enough.
+            // The client closes the connection when it has enough.
             let _ = answer(stream);
         });
         format!("http://{address}/metrics")
@@ -182,7 +184,7 @@ pub(in crate::experiment) mod tests {
     }
 
     #[test]
-    fn what_is_no_page_is_told_of() {
+    fn invalid_answers_are_errors() {
         let asked = |answer: &'static [u8]| {
             let url = answer_by(move |mut stream| stream.write_all(answer));
             Pages::new().text(&url)
@@ -192,7 +194,7 @@ pub(in crate::experiment) mod tests {
         let zipped = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x08\0";
         let error = asked(zipped).unwrap_err().to_string();
         assert!(error.contains("a page that is compressed (gzip)"), "{error}");
-        // What a label has in it is nobody's affair.
+        // The encoding of a label does not matter.
         let latin = b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\na{b=\"\xe4\"} 1\n";
         assert_eq!(asked(latin).unwrap(), "a{b=\"\u{fffd}\"} 1\n");
     }

@@ -1,11 +1,11 @@
-//! What a service exports for Prometheus: a counter of units, or a histogram of how long they take.
+//! A metric that a service exports for Prometheus: a counter of units, or a histogram of their times.
 
 use std::io;
 
 use super::{Metric, Reading, exposition::Selector, is_countable, level::Level, page::Pages};
 use crate::{session::snapshot::Snapshot, sys::clock::now};
 
-/// Something on a page: `http://HOST:PORT/metrics#name{label="value"}`.
+/// A metric on a page: `http://HOST:PORT/metrics#name{label="value"}`.
 #[derive(Clone, Debug)]
 pub struct Source {
     pages: Pages,
@@ -13,19 +13,19 @@ pub struct Source {
     selector: Selector,
 }
 
-/// Why it is not one.
+/// Why a text is not such a source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
-    /// The address has no `#name` behind it.
+    /// It has no name.
     #[error("`{0}` names no metric: write URL#name, or URL#name{{label=\"value\"}}")]
     NoName(String),
-    /// The address does not begin with `http://`.
-    #[error("`{0}` is not a URL that is read: it has to begin with http://")]
+    /// It is not an HTTP URL.
+    #[error("`{0}` is not a usable URL: it must begin with http://")]
     NotHttp(String),
 }
 
 impl Source {
-    /// Reads `URL#selector`.
+    /// Parses `URL#selector`.
     ///
     /// # Errors
     /// It is not of that form.
@@ -43,17 +43,16 @@ impl Source {
         &self.selector.name
     }
 
-    /// The value now: of several that are selected, the sum.
+    /// Reads the present value; several selected samples add up.
     ///
     /// # Errors
-    /// The page does not come, has nothing of this name, or has no number there.
+    /// The page cannot be read, does not have this name, or has no valid number there.
     pub fn value(&self) -> io::Result<f64> {
         let page = self.pages.text(&self.url)?;
         self.sum(&page, "")?.ok_or_else(|| self.missing())
     }
 
-    /// A counter's units; or of a histogram or summary in seconds, how many there were, and how long they
-    /// took.
+    /// Units of a counter; or for a histogram or summary in seconds, their count and total time.
     fn reading(&self) -> io::Result<Reading> {
         let page = self.pages.text(&self.url)?;
         if let Some(units) = self.sum(&page, "")? {
@@ -64,7 +63,7 @@ impl Source {
         Ok(Reading { units, latency, ..Reading::default() })
     }
 
-    /// What a page has there, with this at the end of the name.
+    /// The number on a page, with this suffix of the name.
     fn sum(&self, page: &str, suffix: &str) -> io::Result<Option<f64>> {
         let sum = self.selector.sum(page, suffix);
         match sum.filter(|value| !is_countable(*value)) {
@@ -99,7 +98,7 @@ impl Metric for Source {
     }
 }
 
-/// A value that goes up and down. Between two readings it is taken to change evenly.
+/// A gauge. It is assumed to change evenly between two readings.
 #[derive(Clone, Debug)]
 pub(crate) struct Gauge {
     source: Source,
@@ -107,7 +106,7 @@ pub(crate) struct Gauge {
 }
 
 impl Gauge {
-    /// What a page has there.
+    /// A gauge from this source.
     pub(crate) fn new(source: Source) -> Self {
         Self { source, level: Level::default() }
     }
@@ -121,7 +120,7 @@ impl Metric for Gauge {
     fn read(&mut self, _: &Snapshot) -> io::Result<Reading> {
         let value = self.source.value()?;
         let at = now();
-        self.level.look(at, value);
+        self.level.add_even(at, value);
         Ok(Reading { level: Some(self.level.until(at)), ..Reading::default() })
     }
 }
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_refused() {
+    fn invalid_numbers_are_refused() {
         for (page, name) in [
             ("t_seconds NaN\n", "t_seconds"),
             ("t_seconds_count 3\nt_seconds_sum NaN\n", "t_seconds_sum"),

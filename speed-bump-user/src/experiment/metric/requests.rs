@@ -1,4 +1,4 @@
-//! Requests that are answered on a service's sockets as units of work.
+//! Answered requests on a service's sockets as units of work.
 
 use std::{
     collections::BTreeSet,
@@ -17,36 +17,36 @@ use crate::{
     units::Pid,
 };
 
-/// How often it is looked for workers that were forked.
-const LOOKS: Duration = Duration::from_secs(1);
+/// How often to look for forked workers.
+const POLL: Duration = Duration::from_secs(1);
 
-/// Requests that the processes answer, from the beginning of counting on.
+/// The metric: requests that the processes answer, from the start of counting on.
 #[derive(Debug)]
 pub(crate) struct AnsweredRequests {
     roots: Vec<Pid>,
-    /// Whether descendants are of the service.
+    /// Whether descendants belong to the service.
     children: bool,
     counting: Option<Counting>,
 }
 
-/// Sockets that are watched.
+/// The sockets of a service.
 #[derive(Debug)]
 struct Counting {
     sockets: Sockets,
     first: sockets::Reading,
     roots: Vec<Pid>,
-    /// Whether descendants are of the service.
+    /// Whether descendants belong to the service.
     children: bool,
     processes: BTreeSet<Pid>,
     looked: Instant,
-    /// Whether it was said that some are not counted.
+    /// Whether a warning said that some requests are not counted.
     told: bool,
 }
 
-/// Why there are none.
+/// Why requests cannot be counted.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestsError {
-    /// A process cannot be looked at.
+    /// A process cannot be inspected.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// The sockets cannot be watched.
@@ -55,7 +55,7 @@ pub enum RequestsError {
 }
 
 impl AnsweredRequests {
-    /// Those of these processes, and of their descendants if those are of the service.
+    /// Opens the sockets of these processes, and of their descendants if these belong to the service.
     pub(crate) fn new(roots: &[Pid], children: bool) -> Self {
         Self { roots: roots.to_vec(), children, counting: None }
     }
@@ -73,9 +73,9 @@ impl Counting {
         Ok(Some(Self { sockets, first, roots, children, processes, looked, told: false }))
     }
 
-    /// Takes up workers that were forked since the last look.
-    fn look(&mut self) -> Result<(), RequestsError> {
-        if !self.children || self.looked.elapsed() < LOOKS {
+    /// Adds workers that were forked since the last poll.
+    fn poll(&mut self) -> Result<(), RequestsError> {
+        if !self.children || self.looked.elapsed() < POLL {
             return Ok(());
         }
         self.looked = Instant::now();
@@ -91,9 +91,9 @@ impl Counting {
 
 impl Counting {
     fn read(&mut self) -> Reading {
-        // A process that ended meanwhile ends the session too, if that was the service.
-        if let Err(error) = self.look() {
-            tracing::debug!("workers that were forked are not looked for: {error}");
+        // If the process that has ended was the service, the session ends too.
+        if let Err(error) = self.poll() {
+            tracing::debug!("cannot look for forked workers: {error}");
         }
         let requests = self.sockets.read().since(&self.first);
         if requests.no_room > 0 && !self.told {
@@ -107,7 +107,7 @@ impl Counting {
         Reading {
             units: requests.answered as f64,
             latency: Some(latency),
-            // By Little's law; less than nothing where several were under way at once.
+            // By Little's law; negative if several requests were in progress at once.
             idle: Some(requests.over.0 as f64 - latency),
             latencies: Some(requests.latencies()),
             failed: Some(requests.failed as f64),
@@ -119,7 +119,7 @@ impl Counting {
 
 impl Metric for AnsweredRequests {
     fn unit(&self) -> Option<&'static str> {
-        Some("request that is answered on a socket")
+        Some("answered request on a socket")
     }
 
     fn has(&self, quantity: Quantity) -> bool {

@@ -1,27 +1,21 @@
-//! Requests that a service answers on its sockets. Nothing of the service has to be known.
-//!
-//! BPF programs see what the service's processes receive and send on connections that were accepted on their
-//! listening sockets, TCP and unix streams. A request begins with the first receive after the last send, and
-//! is answered with the first send after that. This holds for every protocol in which one side asks and the
-//! other answers: HTTP, Redis, PostgreSQL.
-//!
-//! The latency is from when the process has taken the first of the request's data to when it has sent the
-//! first of its answer: from the end of one system call to the end of another. What is not in it: the time
-//! that data waits in the kernel until the process asks for it (so that of a queue in front of a busy
-//! service), the network, and the rest of an answer that is sent in pieces.
-//!
-//! What makes a unit something else than a request is counted, or said here:
-//! - Pipelining: requests that come before the answer to an earlier one are one with it
-//!   ([`Requests::more_receives`]), as is a request that comes in pieces.
-//! - Streaming, and messages that nobody asked for: only the first send is an answer
-//!   ([`Requests::more_sends`]). So is a short note that a request has come (`100 Continue`).
+//! Counts the requests that a service answers on its sockets, without knowing its program. BPF programs see
+//! receives and sends of the service's processes on connections that their listening sockets accepted, TCP
+//! and unix streams. A request begins with the first receive after the last send, and is answered with the
+//! first send after that. This fits every protocol in which one side asks and the other answers: HTTP, Redis,
+//! PostgreSQL. The latency is the time from the first receive of the request's data to the first send of its
+//! answer, from the end of one system call to the end of the other. It does not include the time that data
+//! waits in the kernel until the process reads it (a queue in front of a busy service), the network, and the
+//! rest of an answer that is sent in pieces. In these cases a unit is not a request:
+//! - Pipelining: requests that arrive before the answer to an earlier one count as part of it
+//!   ([`Requests::more_receives`]), like the pieces of one request.
+//! - Streaming, and messages without a request: only the first send counts as an answer
+//!   ([`Requests::more_sends`]). A preliminary answer (`100 Continue`) counts as the answer.
 //! - Many requests at once on one connection (HTTP/2, gRPC): every change from receiving to sending is a
 //!   unit.
-//! - TLS: each of the one or two round trips of a handshake is a unit. With kept connections that is little;
-//!   [`Requests::connections`] tells how many there were.
-//!
-//! Not seen: splice(2) from a socket; QUIC and all else over UDP; unix sockets of the kinds `SOCK_SEQPACKET`
-//! and `SOCK_DGRAM`. Linux 6.3 is the first that can do it.
+//! - TLS: each of the one or two round trips of a handshake is a unit. With persistent connections there are
+//!   few; [`Requests::connections`] has their number.
+//! Not counted: splice(2) from a socket; QUIC and everything else over UDP; unix sockets of the kinds
+//! `SOCK_SEQPACKET` and `SOCK_DGRAM`. Needs Linux 6.3 or later.
 
 mod error;
 mod listening;
@@ -44,7 +38,7 @@ use programs::Programs;
 use requests::Counts;
 pub use requests::{Reading, Requests};
 
-/// The requests of a service, counted for as long as this lives.
+/// Counts the requests of a service while this lives.
 #[derive(Debug)]
 pub struct Sockets {
     programs: Programs,
@@ -56,13 +50,13 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Counts the requests that these processes answer from now on. `None`: none of them listens on a TCP or
+    /// Starts to count the requests that these processes answer. `None`: none of them listens on a TCP or
     /// unix stream socket.
     ///
     /// # Errors
-    /// Missing privilege, or a kernel before Linux 6.3.
+    /// A missing privilege, or a kernel before Linux 6.3.
     pub fn attach(processes: &[Process]) -> Result<Option<Self>, SocketsError> {
-        let listening = Listening::of_all(processes)?;
+        let listening = Listening::read(processes)?;
         if listening.is_empty() {
             return Ok(None);
         }
@@ -70,7 +64,7 @@ impl Sockets {
             return Err(SocketsError::OtherNamespace);
         }
         let mut programs = Programs::create()?;
-        let counts = Counts::of(&programs)?;
+        let counts = Counts::open(&programs)?;
         let name_map = programs.hash_map(maps::NAMES)?;
         let mut sockets =
             Self { programs, counts, processes: BTreeSet::new(), name_map, listening: Listening::default() };
@@ -78,28 +72,28 @@ impl Sockets {
         Ok(Some(sockets))
     }
 
-    /// Has these processes be the service from now on, with what they listen on now: after a worker was
-    /// forked, say, or has ended. What was counted stays, and connections that were counted are counted on.
-    /// One that has ended is to be left out soon: its id may come to be another's.
+    /// Sets the processes of the service, and reads what they listen on, for example after a worker was
+    /// forked or has ended. Counts stay, and known connections continue to count. Leave out an ended process
+    /// soon: another process may get its id.
     ///
     /// # Errors
-    /// As [`Sockets::attach`]; the processes are as they were then.
+    /// As [`Sockets::attach`]; the processes stay unchanged.
     pub fn set_processes(&mut self, processes: &[Process]) -> Result<(), SocketsError> {
-        let listening = Listening::of_all(processes)?;
+        let listening = Listening::read(processes)?;
         self.count_all(processes, listening)
     }
 
-    /// What the processes listen on, and have listened on.
+    /// Everything that the processes listen on or have listened on.
     pub fn listening(&self) -> &Listening {
         &self.listening
     }
 
-    /// What was counted until now. Takes microseconds, and no system call but for the clock.
+    /// The counts so far. Takes microseconds, and no system call except for the clock.
     pub fn read(&self) -> Reading {
         self.counts.read()
     }
 
-    /// Whether a thread has answered a request so far, or one before it that had its number.
+    /// Whether a thread with this id has answered a request.
     pub fn has_answered(&self, thread: Pid) -> bool {
         self.counts.has_answered(thread)
     }
@@ -117,7 +111,7 @@ impl Sockets {
         }
         all.ports().iter().for_each(|port| self.counts.add_port(*port));
         self.listening = all;
-        // The processes come last: then all programs see them from the same time on.
+        // Set the processes last, so that all programs see them from the same time on.
         self.programs.attach()?;
         self.processes.difference(&wanted).for_each(|gone| self.counts.set_process(*gone, false));
         wanted.difference(&self.processes).for_each(|new| self.counts.set_process(*new, true));

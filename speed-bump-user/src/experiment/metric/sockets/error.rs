@@ -1,4 +1,4 @@
-//! Why requests cannot be counted on sockets.
+//! Errors of counting requests on sockets.
 
 use std::io;
 
@@ -14,9 +14,9 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SocketsError {
-    /// The sockets of a process cannot be looked at.
+    /// The sockets of a process cannot be inspected.
     #[error(
-        "cannot look at the sockets of process {pid}: {error}; run as root, or with CAP_SYS_PTRACE, and see \
+        "cannot inspect the sockets of process {pid}: {error}; run as root, or with CAP_SYS_PTRACE, and see \
          that the process still runs"
     )]
     Descriptors {
@@ -25,14 +25,14 @@ pub enum SocketsError {
         /// Error of the system call, or of the BPF library.
         error: io::Error,
     },
-    /// What the kernel calls a process is not what we call it.
+    /// The kernel uses other process ids than this PID namespace.
     #[error(
         "the tool is in a container's PID namespace, where the kernel gives BPF programs other PIDs than it \
          gives the tool; run in the machine's own (docker: --pid=host)"
     )]
     OtherNamespace,
     /// There are too many unix sockets.
-    #[error("the service listens on {count} unix sockets, and requests are counted on 256 at most")]
+    #[error("the service listens on {count} unix sockets, and at most 256 are supported")]
     TooManyNames {
         /// How many.
         count: usize,
@@ -46,13 +46,13 @@ pub enum SocketsError {
     /// The type information is not as documented.
     #[error("{VMLINUX_BTF}: {0}; please report your kernel's version")]
     Types(BtfError),
-    /// The same, as another reader sees it.
+    /// Another parser found it invalid.
     #[error("{VMLINUX_BTF}: {0}; please report your kernel's version")]
     KernelTypes(String),
     /// The object could not be loaded.
     #[error("cannot load the BPF object that counts requests on sockets: {}", with_causes(.0))]
     Object(EbpfError),
-    /// The object lacks something.
+    /// The object lacks a program or map.
     #[error("the BPF object for sockets has no `{name}`; rebuild it with `cargo xtask ebpf`")]
     Lacks {
         /// Name of the missing map, program or variable.

@@ -1,8 +1,6 @@
-//! What processes listen on.
-//!
-//! Their descriptors are asked themselves, each through a copy of it (`pidfd_getfd(2)`): the answer is the
-//! kernel's own, whatever network namespace it is of, and holds for MPTCP, too, whose listening sockets are
-//! in no list of /proc under the process's own inode.
+//! Finds the sockets on which processes listen. It asks each descriptor through a copy of it
+//! (`pidfd_getfd(2)`). So the answer comes from the kernel, in any network namespace, and includes MPTCP,
+//! whose listening sockets no list of /proc has under the process's own inode.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -30,8 +28,8 @@ use speed_bump_abi::UnixName;
 use super::SocketsError;
 use crate::{printable::printable, process::Process, sys::remote_descriptor::Descriptors};
 
-/// So many sockets of a process are looked at: those with the lowest numbers, which are usually the oldest. A
-/// service opens its listening sockets before it accepts.
+/// The most sockets of a process that are inspected: those with the lowest numbers, which are usually the
+/// oldest. A service opens its listening sockets before it accepts.
 const SOCKETS: usize = 65_536;
 
 /// TCP ports and unix names.
@@ -42,13 +40,13 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Of these processes together, now.
-    pub(super) fn of_all(processes: &[Process]) -> Result<Self, SocketsError> {
+    /// Reads what these processes listen on now.
+    pub(super) fn read(processes: &[Process]) -> Result<Self, SocketsError> {
         let mut all = Self::default();
         for process in processes {
             let pid = process.pid();
-            match all.look_at(process) {
-                // A worker that has ended listens on nothing.
+            match all.inspect(process) {
+                // An ended worker listens on nothing.
                 Err(error) if process.is_alive() => return Err(SocketsError::Descriptors { pid, error }),
                 _ => {}
             }
@@ -66,7 +64,7 @@ impl Listening {
         &self.names
     }
 
-    /// Whether it is nothing.
+    /// Whether there is no listening socket.
     pub fn is_empty(&self) -> bool {
         self.ports.is_empty() && self.names.is_empty()
     }
@@ -76,7 +74,7 @@ impl Listening {
         self.names.extend(other.names);
     }
 
-    fn look_at(&mut self, process: &Process) -> io::Result<()> {
+    fn inspect(&mut self, process: &Process) -> io::Result<()> {
         let Some(descriptors) = Descriptors::of(process.as_fd(), process.pid(), process.pid())? else {
             return Ok(());
         };
@@ -87,7 +85,7 @@ impl Listening {
             let Some(number) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) else {
                 continue;
             };
-            // What is closed meanwhile is not listened on.
+            // A socket that was closed in the meantime does not listen.
             let is_socket = readlinkat(&folder, entry.file_name(), Vec::new())
                 .is_ok_and(|link| link.to_bytes().starts_with(b"socket:["));
             if !is_socket {
@@ -97,7 +95,7 @@ impl Listening {
             if seen > SOCKETS {
                 let pid = process.pid();
                 tracing::warn!(
-                    "process {pid} has more than {SOCKETS} sockets: the others were not looked at"
+                    "process {pid} has more than {SOCKETS} sockets: the others were not inspected"
                 );
                 break;
             }
@@ -110,7 +108,7 @@ impl Listening {
         Ok(())
     }
 
-    /// Adds what a socket is bound to, if it listens.
+    /// Adds the address of a socket, if it listens.
     fn add(&mut self, socket: OwnedFd) {
         let is_listening = socket_acceptconn(&socket) == Ok(true);
         if !is_listening || socket_type(&socket) != Ok(SocketType::STREAM) {
@@ -122,7 +120,7 @@ impl Listening {
                 self.ports.extend(address.map(|address| address.port()));
             }
             Ok(AddressFamily::UNIX) => {
-                // Not rustix's, which panics at a path of 108 bytes (1.1.6).
+                // Do not use rustix's function, which panics at a path of 108 bytes (1.1.6).
                 let address = UnixListener::from(socket).local_addr();
                 self.names.extend(address.ok().as_ref().and_then(unix_name));
             }
@@ -143,9 +141,9 @@ fn unix_name(address: &net::SocketAddr) -> Option<UnixName> {
     (!is_of_multiprocessing(start == 0, name)).then_some(UnixName(bytes))
 }
 
-/// Whether it is a name that Python's `multiprocessing` gives its own listeners, as `arbitrary_address` in
-/// `Lib/multiprocessing/connection.py` does (CPython 3.8 to 3.15). A parent and its workers pass descriptors
-/// through them, as torch's loaders do: nobody's requests.
+/// Whether Python's `multiprocessing` made this name for its own listener (`arbitrary_address` in
+/// `Lib/multiprocessing/connection.py`, CPython 3.8 to 3.15). A parent and its workers, such as torch's
+/// loaders, pass descriptors through these: they are no requests.
 fn is_of_multiprocessing(is_path: bool, name: &[u8]) -> bool {
     const LISTENER: &[u8] = b"listener-";
     let mut parts = name.rsplit(|byte| *byte == b'/');
@@ -168,7 +166,7 @@ impl fmt::Display for Listening {
     }
 }
 
-/// A name for people: an abstract one begins with `@`.
+/// A name for the user: an abstract one begins with `@`.
 fn shown(name: &UnixName) -> String {
     let end = name.0.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     let mut bytes = name.0.get(..end).unwrap_or_default().to_vec();
@@ -188,14 +186,14 @@ mod tests {
 
     use super::*;
 
-    fn of(socket: OwnedFd) -> Listening {
+    fn listening(socket: OwnedFd) -> Listening {
         let mut listening = Listening::default();
         listening.add(socket);
         listening
     }
 
     #[test]
-    fn listeners_of_multiprocessing_are_nobodys() {
+    fn listeners_of_multiprocessing_are_ignored() {
         for (is_path, name, is_it) in [
             (true, "/tmp/pymp-xz7t9__e/listener-6vqys4e4", true),
             (false, "listener-4711-0", true),
@@ -211,26 +209,26 @@ mod tests {
     }
 
     #[test]
-    fn what_a_socket_listens_on_is_its_port_or_its_name() {
+    fn a_listening_socket_has_a_port_or_a_name() {
         let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = tcp.local_addr().unwrap().port();
-        assert_eq!(of(tcp.into()).to_string(), format!("TCP port {port}"));
+        assert_eq!(listening(tcp.into()).to_string(), format!("TCP port {port}"));
 
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a\nb");
-        let shown = of(UnixListener::bind(&path).unwrap().into()).to_string();
+        let shown = listening(UnixListener::bind(&path).unwrap().into()).to_string();
         assert_eq!(shown, printable(path.display()));
 
         let name = format!("speed-bump {}", std::process::id());
         let address = net::SocketAddr::from_abstract_name(&name).unwrap();
         let listener = UnixListener::bind_addr(&address).unwrap();
-        let listening = of(listener.into());
+        let listening = listening(listener.into());
         assert_eq!(listening.to_string(), format!("@{name}"));
         assert!(listening.names().iter().all(|it| it.0.starts_with(format!("\0{name}\0").as_bytes())));
     }
 
     #[test]
-    fn other_sockets_are_not_listened_on() {
+    fn other_sockets_are_ignored() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (accepted, _) = listener.accept().unwrap();
@@ -241,7 +239,7 @@ mod tests {
         bind(&packets, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
         listen(&packets, 1).unwrap();
         for socket in [client.into(), accepted.into(), one.into(), other.into(), packets] {
-            assert!(of(socket).is_empty());
+            assert!(listening(socket).is_empty());
         }
     }
 
@@ -251,9 +249,9 @@ mod tests {
         let longest = format!("{}/{}", folder.path().display(), "a".repeat(108));
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
-        // With no zero byte behind it.
+        // It has no zero byte at its end.
         bind(&socket, &SocketAddrUnix::new(&longest[..108]).unwrap()).unwrap();
         listen(&socket, 1).unwrap();
-        assert_eq!(of(socket).to_string(), longest[..108]);
+        assert_eq!(listening(socket).to_string(), longest[..108]);
     }
 }

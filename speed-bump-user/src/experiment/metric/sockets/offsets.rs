@@ -1,4 +1,4 @@
-//! Where the kernel keeps what the programs read of a socket.
+//! Offsets of the fields of kernel sockets that the programs read.
 
 use crate::kernel::btf::{Btf, BtfError};
 
@@ -9,7 +9,7 @@ pub(super) struct SocketOffsets {
 }
 
 impl SocketOffsets {
-    /// Of the kernel that this BTF describes.
+    /// Offsets of the kernel that this BTF describes.
     pub(super) fn from_btf(data: &[u8]) -> Result<Self, BtfError> {
         let btf = Btf::parse(data)?;
         let offset = |structure, member| btf.member_offset(btf.structure(structure)?, member);
@@ -26,7 +26,7 @@ impl SocketOffsets {
         Ok(Self { of_constants })
     }
 
-    /// Constants of the programs, and what they are to be.
+    /// Constants of the programs with their values.
     pub(super) fn constants(&self) -> impl Iterator<Item = (&'static str, &u32)> {
         self.of_constants.iter().map(|(name, offset)| (*name, offset))
     }

@@ -1,4 +1,4 @@
-//! The BPF programs that count, and their maps.
+//! The BPF programs that count requests, and their maps.
 
 use std::{fmt, path::Path};
 
@@ -18,11 +18,11 @@ use crate::{
     sys::mapped_words::MappedWords,
 };
 
-/// The tracepoints, whose names are those of the programs. In the order in which they are attached: what ends
-/// a request before what begins one.
+/// The tracepoints; programs have the same names. They are attached in this order: the programs that end a
+/// request before the one that begins it.
 const TRACEPOINTS: [&str; 3] = ["tcp_destroy_sock", "sock_send_length", "sock_recv_length"];
 
-/// The object with its maps and what is attached of it.
+/// The BPF object, its maps and attached programs.
 pub(super) struct Programs {
     ebpf: Ebpf,
     types: Btf,
@@ -35,7 +35,7 @@ impl fmt::Debug for Programs {
 }
 
 impl Programs {
-    /// Creates the maps; no program is attached.
+    /// Creates the maps. Attaches no program.
     pub(super) fn create() -> Result<Self, SocketsError> {
         let data = KernelTypes::open(Path::new(VMLINUX_BTF)).map_err(SocketsError::NoTypes)?;
         let offsets = SocketOffsets::from_btf(&data).map_err(SocketsError::Types)?;
@@ -51,7 +51,7 @@ impl Programs {
         Ok(Self { ebpf, types })
     }
 
-    /// A hash map of the object's.
+    /// A hash map of the object.
     pub(super) fn hash_map<K: Pod, V: Pod>(
         &mut self,
         name: &'static str,
@@ -60,7 +60,7 @@ impl Programs {
         HashMap::try_from(map).map_err(|error| SocketsError::Map { name, error })
     }
 
-    /// An array of the object's, with so many words.
+    /// An array of the object, with this many words.
     pub(super) fn words(&self, name: &'static str, length: usize) -> Result<MappedWords, SocketsError> {
         match self.ebpf.map(name) {
             Some(Map::Array(array)) => MappedWords::of_array(array.fd(), length)
@@ -69,16 +69,16 @@ impl Programs {
         }
     }
 
-    /// Attaches the programs. That they are attached already is no error.
+    /// Attaches the programs, unless they are attached.
     pub(super) fn attach(&mut self) -> Result<(), SocketsError> {
-        // First of all: an older kernel would refuse a program for some other reason.
+        // Check this first: an older kernel would refuse a program for another reason.
         if let Some(tracepoint) = TRACEPOINTS.into_iter().find(|tracepoint| !self.has(tracepoint)) {
             return Err(SocketsError::NoTracepoint { tracepoint });
         }
         TRACEPOINTS.into_iter().try_for_each(|tracepoint| self.attach_at(tracepoint))
     }
 
-    /// Whether the kernel has a tracepoint: it has a type for what runs there (include/trace/bpf_probe.h).
+    /// Whether the kernel has a tracepoint: then it has a type for its programs (include/trace/bpf_probe.h).
     fn has(&self, tracepoint: &str) -> bool {
         self.types.id_by_type_name_kind(&format!("btf_trace_{tracepoint}"), BtfKind::Typedef).is_ok()
     }

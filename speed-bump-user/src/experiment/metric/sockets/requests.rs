@@ -1,4 +1,4 @@
-//! What was counted: until a time, and from one time to another.
+//! Counts of requests: until a time, and between two times.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// The maps that are memory of ours.
+/// Maps that are mapped into the tool's memory.
 #[derive(Debug)]
 pub(super) struct Counts {
     requests: MappedWords,
@@ -25,7 +25,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn of(programs: &Programs) -> Result<Self, SocketsError> {
+    pub(super) fn open(programs: &Programs) -> Result<Self, SocketsError> {
         let words = abi::Requests::WORDS * processors() as usize;
         Ok(Self {
             requests: programs.words(maps::REQUESTS, words)?,
@@ -35,7 +35,7 @@ impl Counts {
         })
     }
 
-    /// Adds a port that is listened on.
+    /// Adds a listening port.
     pub(super) fn add_port(&self, port: u16) {
         let (word, bit) = bit_of(u32::from(port));
         if let Some(bits) = self.ports.all().get(word as usize) {
@@ -43,7 +43,7 @@ impl Counts {
         }
     }
 
-    /// Has a process be one of the service, or none of it.
+    /// Sets whether a process belongs to the service.
     pub(super) fn set_process(&self, process: Pid, is_of_service: bool) {
         let (word, bit) = bit_of(process.get().unsigned_abs());
         if let Some(bits) = self.processes.all().get(word as usize) {
@@ -67,7 +67,7 @@ impl Counts {
     }
 }
 
-/// Adds up what was counted on all processors.
+/// Adds up the counts of all processors.
 fn sum(words: &[AtomicU64]) -> abi::Requests {
     let mut sums = [0_u64; abi::Requests::WORDS];
     for of_processor in words.chunks_exact(abi::Requests::WORDS) {
@@ -78,28 +78,29 @@ fn sum(words: &[AtomicU64]) -> abi::Requests {
     abi::Requests::from_words(&sums)
 }
 
-/// What was counted since the programs were attached.
+/// The counts since the programs were attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// When reading began (`CLOCK_MONOTONIC`): all answers whose send had returned by then are in.
+    /// When reading began (`CLOCK_MONOTONIC`). The counts include all answers whose send had returned by
+    /// then.
     pub at: Nanos,
     counts: abi::Requests,
 }
 
 impl Reading {
-    /// Requests that were answered.
+    /// Answered requests.
     pub fn answered(&self) -> u64 {
         self.counts.answered
     }
 
-    /// Requests that are not answered yet. What was read while they changed may be one too many or too few,
-    /// and of a unix connection that was closed without an answer it stays in.
+    /// Requests without an answer so far. A reading during a change may be off by one. A request on a unix
+    /// connection that was closed without an answer stays included.
     pub fn in_flight(&self) -> u64 {
         let abi::Requests { received, answered, abandoned, .. } = self.counts;
         received.saturating_sub(answered).saturating_sub(abandoned)
     }
 
-    /// What came since an earlier reading of the same sockets.
+    /// The requests since an earlier reading of the same sockets.
     pub fn since(&self, earlier: &Self) -> Requests {
         let (now, then) = (&self.counts, &earlier.counts);
         let latencies = between(&then.latencies, &now.latencies);
@@ -120,62 +121,61 @@ impl Reading {
     }
 }
 
-/// What was counted in a span of time.
+/// Counts of a span of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requests {
     /// The span.
     pub over: Nanos,
-    /// Requests that were answered in it.
+    /// Requests answered in it.
     pub answered: u64,
-    /// The sum of their latencies, whenever they began.
+    /// The sum of their latencies, including the time before the span.
     pub latency: Nanos,
-    /// Requests whose TCP connection was gone before anything was sent.
+    /// Requests whose TCP connection was closed before an answer was sent.
     pub abandoned: u64,
-    /// For how long those had waited, together.
+    /// How long those had waited, in total.
     pub abandoned_after: Nanos,
-    /// Requests without an answer at the end of it.
+    /// Requests without an answer at the end of the span.
     pub in_flight: u64,
     /// Connections that were used for the first time.
     pub connections: u64,
     /// Receives while a request had no answer yet: the rest of a long one, or more requests (pipelining).
     pub more_receives: u64,
-    /// Sends with no request waiting: the rest of an answer, or what nobody asked for (streaming).
+    /// Sends without a waiting request: the rest of an answer, or streaming.
     pub more_sends: u64,
-    /// Receives and sends of connections that the kernel had no memory for: not counted.
+    /// Receives and sends that were not counted, because the kernel had no memory for their connection.
     pub no_room: u64,
-    /// Answered requests whose answer says over HTTP/1 that they failed: its status is 5xx, 408 or 429.
+    /// Answered requests that failed: the HTTP/1 status is 5xx, 408 or 429.
     pub failed: u64,
-    /// The answered by latency.
+    /// Answered requests by latency.
     latencies: Latencies,
 }
 
 impl Requests {
-    /// Requests answered in a second.
+    /// Answered requests per second.
     pub fn per_second(&self) -> f64 {
         if self.over.0 == 0 { 0.0 } else { self.answered as f64 * 1e9 / self.over.0 as f64 }
     }
 
-    /// The mean latency; `None` where nothing was answered.
+    /// The mean latency; `None` without answered requests.
     pub fn mean(&self) -> Option<Nanos> {
         self.latency.0.checked_div(self.answered).map(Nanos)
     }
 
-    /// The latency that this share of the requests had at most, 0 to 1: within 3.1 % between 1 us and 133 s.
-    /// `None` where nothing was answered.
+    /// The latency that this share of the requests (0 to 1) had at most, exact to 3.1 % between 1 us and 133
+    /// s; `None` without answered requests.
     pub fn quantile(&self, share: f64) -> Option<Nanos> {
         quantile(&self.latencies, share)
     }
 
-    /// The answered by latency.
+    /// Answered requests by latency.
     pub fn latencies(&self) -> LatencyCounts {
         LatencyCounts::new(&self.latencies)
     }
 
-    /// How many requests were in flight on average, by Little's law: their latencies over the time. Right
-    /// where they are short beside the span.
-    ///
-    /// Below 1, there was no request for at least the rest of the time: the service waits for who asks, so
-    /// that a delay changes its latency and not its throughput (an open loop).
+    /// The mean number of requests in progress, by Little's law: the sum of latencies divided by the time.
+    /// Right if latencies are short compared with the span. Below 1, there was no request for at least the
+    /// rest of the time. Then the service waits for requests, so a delay changes its latency and not its
+    /// throughput (an open loop).
     pub fn mean_in_flight(&self) -> f64 {
         let waited = self.latency.0.saturating_add(self.abandoned_after.0);
         if self.over.0 == 0 { 0.0 } else { waited as f64 / self.over.0 as f64 }
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_has_what_came_in_it() {
+    fn a_span_has_the_requests_in_it() {
         let early = reading(1_000_000_000, &[7_000; 3]);
         let mut late = reading(3_000_000_000, &[&[7_000; 3][..], &[1_000_000; 100]].concat());
         late.counts.received += 2;
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_processors_count_adds_up() {
+    fn counts_of_processors_add_up() {
         let words: Vec<AtomicU64> = (0..2 * abi::Requests::WORDS as u64).map(AtomicU64::new).collect();
         let counts = sum(&words);
         let of_each = abi::Requests::WORDS as u64;
