@@ -134,7 +134,7 @@ fn a_metric_that_cannot_serve_is_told_of_before_any_delay() {
     assert_eq!(words.status.code(), Some(2), "{}", words.stderr);
     assert!(words.stderr.contains("printed `many`, which is not a number"), "{}", words.stderr);
     let ended = sweep("command:exit 3");
-    assert!(ended.stderr.contains("ended (exit status: 3): it has to print"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("ended (exit status: 3): it must repeatedly print"), "{}", ended.stderr);
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("out.json");
     for (metric, words) in [

@@ -152,7 +152,7 @@ fn a_broken_guard_ends_it() {
     let run =
         service.sweep(&["-t", "*/planted.py:render", "--progress", "*/planted.py:unit", "--guard", &guard]);
     assert_eq!(run.status.code(), Some(6), "{}", run.stderr);
-    assert!(run.stderr.contains("before anything was delayed"), "{}", run.stderr);
+    assert!(run.stderr.contains("before the first delay"), "{}", run.stderr);
 }
 
 /// `report` prints what `sweep` printed, and the same JSON.

@@ -43,7 +43,7 @@ fn a_signal_ends_a_sweep_that_looks_at_too_many_functions() {
     let Some((_fixture, service)) = functions() else { return };
     let mut command = Command::new(tool::path().unwrap());
     let mut sweep = Running::start(command.args(SWEEP).args(["--pid", &service.pid().to_string()])).unwrap();
-    sweep.wait_for_stderr("sample: it is looked at", PATIENCE).unwrap();
+    sweep.wait_for_stderr("sample: sampling stacks", PATIENCE).unwrap();
     std::thread::sleep(Duration::from_secs(1));
     sweep.signal(Signal::INT).unwrap();
     let run = sweep.finish(PATIENCE).unwrap();

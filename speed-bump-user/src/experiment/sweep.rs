@@ -1,8 +1,6 @@
-//! A sweep: functions and a unit of work are chosen where they are not named, calls are counted without
-//! delays, and then an [experiment](super::run) delays functions of the running processes.
-//!
-//! Nothing here reads flags or prints: what is asked for are [`Options`], and an [`Observer`] hears what goes
-//! on.
+//! A sweep: it chooses functions and a unit of work if they are not named, counts calls without delays, and
+//! then runs an [experiment](super::run) that delays functions of the running processes. It neither reads
+//! flags nor prints: it takes [`Options`], and tells an [`Observer`] what happens.
 
 mod begin;
 mod census;
@@ -43,7 +41,7 @@ use sharing::Seen;
 pub use unit::UnitError;
 use unit::Units;
 
-/// A sweep that is yet to be run.
+/// A sweep that has not run yet.
 #[derive(Clone, Debug, Default)]
 pub struct Sweep {
     options: Options,
@@ -51,35 +49,35 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// One with these options.
+    /// A sweep with these options.
     pub fn new(options: Options) -> Self {
         Self { options, quit: Quit::default() }
     }
 
-    /// The same, ended by this.
+    /// Lets this end the sweep too.
     #[must_use]
     pub fn ended_by(self, quit: Quit) -> Self {
         Self { quit, ..self }
     }
 
-    /// What ends it, from any thread. What was measured until then is not lost.
+    /// Ends the sweep, from any thread. The measurements until then are kept.
     pub fn quit(&self) -> Quit {
         self.quit.clone()
     }
 
-    /// Whether the options are such that something can be measured, as [`Sweep::run`] does first of all.
+    /// Checks the options, as [`Sweep::run`] does first.
     ///
     /// # Errors
-    /// They do not.
+    /// They are not valid.
     pub fn check(&self) -> Result<(), SweepError> {
         self.options.check()?;
-        Units::of(&self.options, &[])?.bounds(&self.options.guards)?;
+        Units::new(&self.options, &[])?.bounds(&self.options.guards)?;
         Ok(())
     }
 
-    /// Experiments on these processes until everything is decided, the time is up, a guard is broken or
-    /// [`Sweep::quit`] is asked. How it ended is in the record: see [`Measured::not_valid`], and its `guard`
-    /// and `missed_calls`.
+    /// Runs the experiment on these processes until everything is decided, the time is over, a guard does not
+    /// hold or [`Sweep::quit`] is asked. The record says how it ended: see [`Measured::not_valid`], and its
+    /// `guard` and `missed_calls`.
     ///
     /// # Errors
     /// It ended before the first slice. Nothing is left attached.
@@ -92,7 +90,7 @@ impl Sweep {
         Ok(Experiment::new(measured))
     }
 
-    /// What [`Sweep::run`] would do, after functions were chosen and calls counted.
+    /// Chooses functions and counts calls, and returns what [`Sweep::run`] would do then.
     ///
     /// # Errors
     /// As [`Sweep::run`].
@@ -102,7 +100,7 @@ impl Sweep {
         let left = self.options.time.saturating_sub(begun.elapsed());
         let quick = prepared.units.metrics.is_quick();
         let under_way = prepared.seen.under_way.filter(|_| quick);
-        Ok(Outlook::of(&self.options, &prepared.measured, left, under_way))
+        Ok(Outlook::new(&self.options, &prepared.measured, left, under_way))
     }
 
     fn context<'a>(&'a self, processes: &'a [Pid]) -> Context<'a> {
@@ -110,11 +108,11 @@ impl Sweep {
     }
 }
 
-/// Everything that is known before the first slice.
+/// The results of the preparation.
 struct Prepared {
     units: Units,
     guards: Option<Guards>,
-    /// The session of the census, which goes on.
+    /// The session of the census, which continues.
     session: SweepSession,
     counted: Counted,
     seen: Seen,
@@ -123,12 +121,12 @@ struct Prepared {
 }
 
 impl Context<'_> {
-    /// Chooses what is not named, and counts calls.
+    /// Chooses functions and unit if they are not named, and counts calls.
     fn prepare(&self, begun: Instant, observer: &mut dyn Observer) -> Result<Prepared, SweepError> {
         let Self { options, quit, .. } = self;
         let ends = now() + Nanos::from(options.time.saturating_sub(begun.elapsed()));
         options.check()?;
-        let units = Units::of(options, self.processes)?;
+        let units = Units::new(options, self.processes)?;
         units.bounds(&options.guards)?;
         let guards = watch(&options.guards, quit)?;
         observer.step(Step::Prepare);
@@ -160,7 +158,7 @@ impl Context<'_> {
         Ok(Prepared { units, guards, session, counted, seen, measured })
     }
 
-    /// `sweep of process 4711, for 120s in all`. Something is to be seen before files are read.
+    /// `sweep of process 4711, for 120s in all`. Printed before files are read.
     fn heading(&self) -> String {
         let pids: Vec<String> = self.processes.iter().map(ToString::to_string).collect();
         let noun = if pids.len() == 1 { "process" } else { "processes" };
@@ -176,7 +174,7 @@ impl Context<'_> {
     ) -> Result<Measured, SweepError> {
         let Prepared { units, guards, session, counted, seen, measured } = prepared;
         observer.step(Step::Attach);
-        // Where it counts how long calls take, they are timed all along.
+        // If the unit's metric needs times of calls, they are timed during the whole experiment.
         let retimed = session.time_calls(units.times_calls());
         if self.quit.is_asked() {
             return Err(stopped_by(guards.as_ref()));
@@ -200,7 +198,7 @@ impl Context<'_> {
         measured.around = Some(before.until_now(children));
         measured.missed_calls = missed_calls(seen.missed_calls, &handle);
         handle.stop();
-        // Commands that end slowly find nothing attached.
+        // Detach before slow commands end.
         drop(subject);
         drop(handle);
         if let Some(why) = guards.as_ref().and_then(Guards::broken) {
@@ -210,7 +208,7 @@ impl Context<'_> {
         Ok(measured)
     }
 
-    /// What the experiment is asked for, where preparation took so long.
+    /// The parameters of the experiment, after a preparation of this length.
     fn run_options(&self, units: &Units, took: Duration) -> Result<run::Options, SweepError> {
         let options = self.options;
         Ok(run::Options {
@@ -228,12 +226,12 @@ impl Context<'_> {
     }
 }
 
-/// Who ended it before the first slice.
+/// The error for the reason that ended it before the first slice.
 fn stopped_by(guards: Option<&Guards>) -> SweepError {
     guards.and_then(Guards::broken).map_or(SweepError::Stopped, |why| SweepError::Guarded(why.to_owned()))
 }
 
-/// Why calls were missed, in the census or since, each reason once.
+/// Why calls were missed, in the census or later, each reason once.
 fn missed_calls(mut before: Vec<String>, handle: &Handle) -> Vec<String> {
     let missed = handle.report().map(|report| report.missed_calls).unwrap_or_default();
     let is_new = |text: &String| !before.contains(text);
@@ -242,7 +240,7 @@ fn missed_calls(mut before: Vec<String>, handle: &Handle) -> Vec<String> {
     before
 }
 
-/// Has guards end everything when one is broken. They have to hold to begin with.
+/// Starts the guards, which end everything when one does not hold. They must hold at the beginning.
 fn watch(conditions: &[Condition], quit: &Quit) -> Result<Option<Guards>, SweepError> {
     if conditions.is_empty() {
         return Ok(None);
@@ -253,5 +251,5 @@ fn watch(conditions: &[Condition], quit: &Quit) -> Result<Option<Guards>, SweepE
     }
     let quit = quit.clone();
     let guards = Guards::watch(conditions.to_vec(), move || quit.ask());
-    Ok(Some(guards.map_err(SweepError::system("cannot watch the guards"))?))
+    Ok(Some(guards.map_err(SweepError::system("cannot check the guards"))?))
 }

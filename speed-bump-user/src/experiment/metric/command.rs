@@ -145,7 +145,7 @@ impl Numbers {
         match printed {
             (_, Some(why)) => Err(numbers.error(&why)),
             (None, None) => Err(io::Error::other(format!(
-                "`{command}` printed nothing in {} s: it has to print a number a line, and each at once \
+                "`{command}` printed nothing in {} s: it must print a number a line, without buffering \
                  (python3 -u, stdbuf -oL, grep --line-buffered)",
                 PATIENCE.as_secs()
             ))),
@@ -161,16 +161,16 @@ impl Numbers {
                 format!("`{command}` printed a line of more than {LONGEST_LINE} bytes, which is not a number")
             }
             Ended::Still(silent) => format!(
-                "`{command}` has printed nothing for {}: it has to print the present value again and again, \
-                 even one that has not changed",
+                "`{command}` has printed nothing for {}: it must repeatedly print the present value, even if it \
+                 has not changed",
                 Nanos(silent.0 / 1_000_000_000 * 1_000_000_000)
             ),
             Ended::Closed => {
                 let how =
                     self.shell.end().map_or_else(|error| error.to_string(), |status| status.to_string());
                 format!(
-                    "`{command}` ended ({how}): it has to print the present value again and again, as `while \
-                     sleep 0.01; do …; done` does"
+                    "`{command}` ended ({how}): it must repeatedly print the present value, like `while sleep 0.01; \
+                     do …; done`"
                 )
             }
         })
@@ -262,7 +262,7 @@ mod tests {
         let error = |command| Numbers::start(command, false).unwrap_err().to_string();
         assert_eq!(error("echo of course"), "`echo of course` printed `of course`, which is not a number");
         let ended = error("exit 3");
-        assert!(ended.starts_with("`exit 3` ended (exit status: 3): it has to print"), "{ended}");
+        assert!(ended.starts_with("`exit 3` ended (exit status: 3): it must repeatedly print"), "{ended}");
     }
 
     proptest! {

@@ -12,12 +12,12 @@ use crate::{
     units::Nanos,
 };
 
-/// With less of all the time left after preparation than this part, there is nothing to measure.
+/// With a smaller share of the time left after preparation, a sweep refuses.
 const MIN_LEFT: f64 = 0.2;
-/// So many times what preparation takes is time enough.
+/// This many times the preparation is enough time.
 const WANTED_LEFT: f64 = 3.0;
 
-/// What preparation left of all the time.
+/// The time that preparation left.
 pub(super) fn time_left(time: Duration, took: Duration) -> Result<Duration, SweepError> {
     let left = time.saturating_sub(took);
     if left >= time.mul_f64(MIN_LEFT) {
@@ -31,7 +31,7 @@ pub(super) fn time_left(time: Duration, took: Duration) -> Result<Duration, Swee
     })
 }
 
-/// The record, before its first slice.
+/// The record before its first slice.
 pub(super) fn begin(options: &Options, units: &Units, counted: &Counted) -> Result<Measured, SweepError> {
     let Counted { candidates, census, progress, .. } = counted;
     if census.units <= 0.0 {
@@ -63,7 +63,7 @@ pub(super) fn begin(options: &Options, units: &Units, counted: &Counted) -> Resu
             worth: options.worth,
             threshold: options.threshold,
             max_slowdown: options.max_slowdown,
-            // A benchmark waits for what it has asked for.
+            // A benchmark waits for its answers.
             closed_loop: options.closed_loop || unit.is_of_runs(),
             planned_blocks: 0,
         },
@@ -85,7 +85,7 @@ pub(super) fn begin(options: &Options, units: &Units, counted: &Counted) -> Resu
     })
 }
 
-/// Another one each time.
+/// A new seed each time.
 fn seed() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     (since.as_nanos() as u64) % 1_000_000_000

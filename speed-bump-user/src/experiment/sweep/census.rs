@@ -1,4 +1,4 @@
-//! The census: calls are counted and timed without any delay, before it is known what is worth an experiment.
+//! The census counts and times calls without delays, to find the functions that are worth an experiment.
 
 use std::{io, time::Duration};
 
@@ -22,33 +22,33 @@ use crate::{
     units::Nanos,
 };
 
-/// Of all the time, calls are timed for this part.
+/// The census takes this part of the whole time.
 const CENSUS: f64 = 0.06;
-/// And for so long at least.
+/// It takes at least this long.
 const MIN_CENSUS: Duration = Duration::from_secs(2);
-/// And for this part at most, where no unit is done.
+/// It takes at most this part, if no unit is done.
 const LONGEST_CENSUS: f64 = 0.16;
-/// So often it is looked whether a run of a benchmark has ended.
+/// How often to poll whether a run of a benchmark has ended.
 const RUN_ENDS: Nanos = Nanos(10_000_000);
-/// So often it is looked at which threads do units.
+/// How often to read which threads do units.
 const CALLERS: Nanos = Nanos(20_000_000);
 
-/// What a census is of.
+/// What a census measures.
 pub(super) struct Asked {
-    /// The session that there is already.
+    /// An earlier session to continue, if any.
     pub(super) session: Option<SweepSession>,
-    /// The functions, behind those of the units.
+    /// The functions, after those of the units.
     pub(super) targets: TargetSource,
     /// Whether calls are timed.
     pub(super) times: bool,
-    /// Whether stacks are sampled too.
+    /// Whether stacks are sampled as well.
     pub(super) samples: bool,
-    /// When all of the time is up.
+    /// When the whole time is over.
     pub(super) ends: Nanos,
 }
 
-/// Counts and times calls for a while, and returns what was counted, what was seen of threads meanwhile, and
-/// the session, which goes on.
+/// Counts and times calls for a while. Returns the counts, the observed threads, and the session, which
+/// continues.
 pub(super) fn count(
     context: &Context<'_>,
     asked: Asked,
@@ -61,8 +61,8 @@ pub(super) fn count(
     let session = context.session(session, &targets, times, Notices::All, observer)?;
     let handle = &session.handle;
     let time = census_time(options.time);
-    let timed = if times { " and timed" } else { "" };
-    observer.line(&format!("census: calls are counted{timed} for {}", Nanos::from(time)));
+    let timed = if times { " and timing" } else { "" };
+    observer.line(&format!("census: counting{timed} calls for {}", Nanos::from(time)));
     observer.step(Step::Census);
     let system = SweepError::system("cannot read the counters");
     units.open()?;
@@ -72,7 +72,7 @@ pub(super) fn count(
     let (target, runs) = (metrics.unit.target(), metrics.unit.is_of_runs());
     let ended = |error| SweepError::before_slices(error, source);
     if runs {
-        // The first one has what is not there yet: caches, and pages of files.
+        // The first run fills caches.
         run_once(handle, quit, metrics, ends).map_err(ended)?;
     }
     let (earlier, before) = look(handle, metrics).map_err(&system)?;
@@ -86,7 +86,7 @@ pub(super) fn count(
                 seen.add_callers(handle, target);
                 !quit.is_asked()
             };
-            // Without it, less is told.
+            // Without it, the report has less about threads.
             let profile = sampling::sample(context.processes, options.children, time, go_on);
             seen.profile = profile.ok();
         }
@@ -101,7 +101,7 @@ pub(super) fn count(
         seen.take_callers(handle);
     }
     let (mut later, mut after) = look(handle, metrics).map_err(&system)?;
-    // A unit may take longer than that.
+    // A unit may take longer.
     let latest = earlier.at + Nanos::from(longest_census(options.time));
     while after.units == before.units && now() < latest && !runs {
         wait_until(handle, quit, latest.min(now() + CALLERS)).map_err(ended)?;
@@ -124,14 +124,14 @@ pub(super) fn count(
     Ok((counted, seen, session))
 }
 
-/// What was counted so far, of calls and of units.
+/// The counts of calls and units so far.
 fn look(handle: &Handle, metrics: &mut Metrics) -> io::Result<(Snapshot, Reading)> {
     let snapshot = handle.snapshot()?;
     let reading = metrics.unit.read(&snapshot)?;
     Ok((snapshot, reading))
 }
 
-/// A run of the benchmark, which is ended when all of the time is up.
+/// Runs the benchmark once, and ends the run when the whole time is over.
 fn run_once(handle: &Handle, quit: &Quit, metrics: &mut Metrics, ends: Nanos) -> Result<(), SubjectError> {
     metrics.unit.begin_run().map_err(SubjectError::Metric)?;
     while metrics.unit.finished_run().map_err(SubjectError::Metric)?.is_none() {
@@ -150,7 +150,7 @@ fn census_time(time: Duration) -> Duration {
     time.mul_f64(CENSUS).max(MIN_CENSUS)
 }
 
-/// As long as no unit is done.
+/// Waits while no unit is done.
 fn longest_census(time: Duration) -> Duration {
     time.mul_f64(LONGEST_CENSUS).max(census_time(time))
 }

@@ -1,4 +1,4 @@
-//! Why nothing came of a sweep.
+//! Errors of a sweep before its first slice.
 
 use std::io;
 
@@ -13,40 +13,40 @@ use crate::{
     units::Nanos,
 };
 
-/// Why a sweep ended before its first slice. What was measured in slices is never lost by an error: it is in
-/// the [`Experiment`](crate::experiment::record::Experiment).
+/// Why a sweep ended before its first slice. An error never loses measured slices: they are in the
+/// [`Experiment`](crate::experiment::record::Experiment).
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
-    /// It cannot be prepared.
+    /// The preparation failed.
     #[error(transparent)]
     Prepare(#[from] PrepareError),
-    /// It cannot be attached.
+    /// The session failed.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// Somebody stopped it.
+    /// The user stopped it.
     #[error("stopped before anything was measured")]
     Stopped,
-    /// A guard does not hold to begin with.
-    #[error("a guard does not hold before anything was delayed: {0}")]
+    /// A guard does not hold at the beginning.
+    #[error("a guard does not hold before the first delay: {0}")]
     GuardBroken(String),
-    /// A guard was broken meanwhile.
+    /// A guard failed during the preparation.
     #[error("a guard ended the experiment: {0}")]
     Guarded(String),
-    /// An option cannot be.
+    /// An option is not valid.
     #[error(transparent)]
     Option(#[from] OptionError),
-    /// What is to be counted is not named as it has to be.
+    /// A unit or metric is not valid.
     #[error(transparent)]
     Unit(#[from] UnitError),
-    /// What is to be counted cannot be.
-    #[error("{}", of_unit(.unit, .error))]
+    /// A metric cannot count.
+    #[error("{}", cannot_count(.unit, .error))]
     Open {
         /// Unit of work, as the command line names it.
         unit: String,
         /// What kept it from being counted.
         error: OpenError,
     },
-    /// What is counted could not be read.
+    /// A metric could not be read.
     #[error("{unit}: {error}")]
     Metric {
         /// Unit of work, as the command line names it.
@@ -63,7 +63,7 @@ pub enum SweepError {
     NoUnits {
         /// Unit of work, as the command line names it.
         unit: String,
-        /// For so long.
+        /// How long nothing was counted.
         seconds: u64,
     },
     /// A counter became smaller.
@@ -82,26 +82,26 @@ pub enum SweepError {
     /// No function was called.
     #[error("none of the selected functions was called: nothing to experiment on")]
     NotCalled,
-    /// Preparation took all of the time.
+    /// Preparation took too much of the time.
     #[error(
         "preparation took {took} of the {time} that --for gives, so that too little is left to measure \
          anything: --for {wanted} or more"
     )]
     NoTimeLeft {
-        /// Time from the start to the end of preparation.
+        /// How long it took.
         took: Nanos,
-        /// All of the time.
+        /// The whole time.
         time: Nanos,
-        /// What would do.
+        /// The time that would be enough.
         wanted: Nanos,
     },
-    /// The time, or what is asked for, leaves no room for an experiment.
+    /// The time or the options leave no room for an experiment.
     #[error("{0}")]
     NoRoom(String),
-    /// Sampling saw no function to experiment on, and why.
+    /// Sampling found no function to experiment on, with the reason.
     #[error("{0}")]
     NothingSampled(String),
-    /// Sampling missed too much to rank what it saw.
+    /// Sampling missed too much to rank functions.
     #[error("{0}")]
     Blind(String),
     /// All functions that take time are called too often.
@@ -116,13 +116,13 @@ pub enum SweepError {
     /// Doses cannot be set.
     #[error(transparent)]
     Dose(#[from] DoseError),
-    /// The session ended, or could not be asked.
+    /// The session ended, or could not be read.
     #[error(transparent)]
     Subject(SubjectError),
     /// Preparation panicked.
-    #[error("preparation ended in the midst: this is a bug")]
+    #[error("the preparation panicked: this is a bug")]
     Panicked,
-    /// The system has no thread, or a counter could not be read.
+    /// A thread could not start, or a counter could not be read.
     #[error("{what}: {error}")]
     System {
         /// What failed.
@@ -132,7 +132,7 @@ pub enum SweepError {
     },
 }
 
-fn of_unit(unit: &str, error: &OpenError) -> String {
+fn cannot_count(unit: &str, error: &OpenError) -> String {
     match error {
         OpenError::Command(error) => format!("{unit}: {error}"),
         OpenError::Requests(_) | OpenError::NoSocket => error.to_string(),
@@ -140,7 +140,7 @@ fn of_unit(unit: &str, error: &OpenError) -> String {
 }
 
 impl SweepError {
-    /// What ended it before the first slice. This is what counts units.
+    /// The error for an end before the first slice. `unit` is the metric of units.
     pub(super) fn before_slices(error: SubjectError, unit: &str) -> Self {
         match error {
             SubjectError::Stopped => Self::Stopped,
@@ -149,12 +149,12 @@ impl SweepError {
         }
     }
 
-    /// Why something could not be done, for the error that the system gives.
+    /// Makes an error that says what failed from the system's error.
     pub(super) fn system(what: &'static str) -> impl Fn(io::Error) -> Self {
         move |error| Self::System { what, error }
     }
 
-    /// What kind of failure it is.
+    /// The kind of failure.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Prepare(error) => error.kind(),

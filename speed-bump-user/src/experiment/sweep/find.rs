@@ -1,4 +1,4 @@
-//! Chooses functions where none are named, and a unit of work where none is.
+//! Chooses functions and unit of work when none are named.
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ use crate::{
     units::Nanos,
 };
 
-/// Native functions are counted so often at most, before all of them may be.
+/// How many times native functions are counted at most, before the rest is accepted.
 const COUNTS: usize = 4;
 
-/// What was found.
+/// The choice.
 pub(super) struct Choice {
     /// The unit of work.
     pub(super) units: Units,
     /// Functions.
     pub(super) targets: TargetSource,
-    /// By what they were chosen.
+    /// The samples that chose them.
     pub(super) found: Found,
-    /// The session in which calls were counted to choose, if any were.
+    /// The session that counted calls for the choice, if there was one.
     pub(super) session: Option<SweepSession>,
 }
 
-/// Samples the processes, and chooses what takes time.
+/// Samples the processes, and chooses the functions that take time.
 pub(super) fn find(
     context: &Context<'_>,
     mut units: Units,
@@ -40,21 +40,21 @@ pub(super) fn find(
     let wants_unit = units.is_open();
     let mut session = None;
     let mut found = if wants_unit || !units.metrics.unit.is_early() {
-        Found::of(context, &mut || None, observer)?
+        Found::sample(context, &mut || None, observer)?
     } else {
         units.open_unit()?;
-        // Calls are seen in a session alone.
+        // Counting calls needs a session.
         observer.step(Step::Attach);
         if let Some(own) = units.own() {
             session = Some(context.session(None, &own, false, Notices::All, observer)?);
         }
         let handle = session.as_ref().map(|session| &session.handle);
-        Found::of(context, &mut units_done(&mut *units.metrics.unit, handle), observer)?
+        Found::sample(context, &mut units_done(&mut *units.metrics.unit, handle), observer)?
     };
     observer.step(Step::CountCalls);
     if wants_unit && let Some((target, counted_in)) = chosen_unit(context, &mut found, observer)? {
-        units = units.of_calls(target);
-        // First without the others: they may select the unit's function too.
+        units = units.with_calls(target);
+        // First without the other targets, which may select the unit's function too.
         if let Some(own) = units.own() {
             session = Some(context.session(Some(counted_in), &own, false, Notices::All, observer)?);
         }
@@ -63,10 +63,10 @@ pub(super) fn find(
         observer.line(text);
     }
     if wants_unit && found.unit().is_none() {
-        // Returns the error that there is none.
+        // Returns the error that there is no unit.
         units.open()?;
     }
-    // As often as functions are left out: the service is faster without their traps, and calls the others
+    // Repeat while functions are left out: without their traps the service is faster, and calls the others
     // more often.
     for _ in 0..COUNTS {
         if !found.has_native() {
@@ -87,8 +87,8 @@ pub(super) fn find(
     Ok(Choice { units, targets: found.targets(), found, session })
 }
 
-/// The calls of the outermost function that is called again and again, if there is one, and the session in
-/// which they were counted.
+/// Chooses calls of the outermost function that is called repeatedly, if there is one. Returns the session
+/// that counted them too.
 fn chosen_unit(
     context: &Context<'_>,
     found: &mut Found,
@@ -105,7 +105,7 @@ fn chosen_unit(
     Ok(found.choose_unit(&outermost, &counted).map(|target| (target, session)))
 }
 
-/// Counts calls for a while.
+/// Counts calls for some time.
 fn count(context: &Context<'_>, session: &SweepSession, time: Duration) -> Result<Counted, SweepError> {
     let handle = &session.handle;
     let system = SweepError::system("cannot read the counters");

@@ -1,4 +1,4 @@
-//! Who hears of a sweep while it runs.
+//! The observer of a running sweep.
 
 use std::fmt;
 
@@ -8,27 +8,27 @@ use crate::{
     session::handle::Handle,
 };
 
-/// Hears of a sweep while it runs, on the thread that runs it. `()` is one that does nothing.
+/// Observes a running sweep, on the sweep's thread. `()` is an observer that does nothing.
 pub trait Observer {
-    /// Preparation is at this step now.
+    /// The preparation begins this step.
     fn step(&mut self, _step: Step) {}
 
-    /// What preparation does or has found, a line for people.
+    /// A line for the user about the preparation.
     fn line(&mut self, _text: &str) {}
 
-    /// What is to be known of the functions and processes.
+    /// Notices about functions and processes.
     fn notices(&mut self, _notices: &[Notice]) {}
 
-    /// What is wrong with the session, for people.
+    /// A warning of the session, for the user.
     fn warning(&mut self, _text: &str) {}
 
-    /// Preparation is over. Slices begin.
+    /// The preparation is over; slices begin.
     fn prepared(&mut self) {}
 
-    /// A slice was measured in this session.
+    /// This session has measured a slice.
     fn slice(&mut self, _measured: &Measured, _now: Now, _session: &Handle) {}
 
-    /// The session is over: nothing is attached any more. What was measured is worked out now.
+    /// The session has detached. The analysis begins.
     fn detached(&mut self) {}
 }
 
@@ -37,15 +37,15 @@ impl Observer for () {}
 /// A step of the preparation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Processes and arguments are looked at.
+    /// Checking processes and arguments.
     Prepare,
-    /// Files are read, and probes attached.
+    /// Reading files and attaching probes.
     Attach,
-    /// Stacks are sampled.
+    /// Sampling stacks.
     Sample,
-    /// Calls are counted, to choose functions and the unit of work.
+    /// Counting calls, to choose functions and the unit of work.
     CountCalls,
-    /// Calls are counted, and timed.
+    /// Counting and timing calls.
     Census,
 }
 

@@ -1,4 +1,4 @@
-//! What a sweep is asked for.
+//! Options of a sweep.
 
 use std::time::Duration;
 
@@ -13,53 +13,54 @@ use crate::{
     units::Nanos,
 };
 
-/// What a sweep is asked for. [`Options::default`] is what the command does without flags.
+/// Options of a sweep. [`Options::default`] is the command without flags.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The functions; `None`: those that take time, by sampling.
+    /// The functions; `None`: sampling chooses those that take time.
     pub functions: Option<TargetSource>,
-    /// What is counted: verdicts go by the first, and the others are recorded. Where there is none, units are
-    /// requests on sockets.
+    /// The metrics: verdicts use the first, and the others are recorded. Without any, units are requests on
+    /// sockets.
     pub units: Vec<UnitSource>,
-    /// A benchmark that runs once a slice: then verdicts go by its runs, and all `units` are recorded.
+    /// A benchmark that runs once in each slice: then verdicts use its runs, and all `units` are recorded.
     pub bench: Option<Benchmark>,
-    /// What ends the sweep when it does not hold.
+    /// Conditions that end the sweep when they do not hold.
     pub guards: Vec<Condition>,
-    /// How long all of it may take, with preparation.
+    /// How long the whole sweep may take, including preparation.
     pub time: Duration,
-    /// How long to wait for load that went away.
+    /// How long to wait if the load goes away.
     pub wait_load: Duration,
-    /// How long a slice of constant delays is; by itself where it is not given.
+    /// Length of a slice; automatic without it.
     pub slice: Option<Duration>,
-    /// What the random order comes from; another one each time where it is not given.
+    /// Seed of the random order; a new one without it.
     pub seed: Option<u64>,
-    /// A function that is worth less than this share of a unit's time does not matter.
+    /// A function that is worth less than this share of the time per unit does not matter.
     pub worth: f64,
-    /// Nor does one of whose added time less than this share shows up, unless it seems to be worth that.
+    /// A function also does not matter if less than this share of its added time shows up, unless it seems to
+    /// be worth `worth`.
     pub threshold: f64,
-    /// The share of its time that a unit may be slowed down by.
+    /// How much longer units may take, as a share of their time.
     pub max_slowdown: f64,
     /// The longest delay of a call.
     pub longest_call: Nanos,
-    /// Whether clients ask again as soon as they have an answer.
+    /// Whether clients send the next request as soon as they have an answer.
     pub closed_loop: bool,
-    /// Whether all functions are tried one by one, without a screen of many at once.
+    /// Whether to test all functions one by one, without a screen of many at once.
     pub per_function: bool,
-    /// Whether functions are delayed together, by where they are defined.
+    /// How to group functions that are delayed together, if at all.
     pub group: Option<GroupBy>,
-    /// The doses of the last phase, as shares of a unit's time; by itself where there are none.
+    /// The doses of the last phase, as shares of the time per unit; automatic without any.
     pub doses: Vec<f64>,
-    /// Who delays.
+    /// The engine.
     pub engine: EngineChoice,
-    /// How Python calls are seen.
+    /// The entry source of Python functions.
     pub entry: EntryChoice,
     /// Whether the helper may be loaded into processes.
     pub inject: bool,
-    /// How long a thread of a Python process may take to come to a point where it can be borrowed.
+    /// How long to wait for a thread of a Python process that can be stopped safely to load the helper.
     pub inject_timeout: Duration,
-    /// With the engine `kmod`: whether upstream's module will do.
+    /// With the engine `kmod`: whether to accept upstream's module.
     pub accept_upstream_module: bool,
-    /// Whether child processes are covered.
+    /// Whether to cover child processes.
     pub children: bool,
 }
 
@@ -92,24 +93,24 @@ impl Default for Options {
     }
 }
 
-/// An option that no sweep can have.
+/// An invalid option.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum OptionError {
-    /// A share that is none.
-    #[error("`{name}` is {share}: it has to be more than 0 and less than 1")]
+    /// A share out of range.
+    #[error("`{name}` is {share}: it must be more than 0 and less than 1")]
     Share {
-        /// Of the option.
+        /// The option's name.
         name: &'static str,
-        /// Value that the option was given.
+        /// Its value.
         share: f64,
     },
     /// A delay of a call that is too long.
-    #[error("`longest_call` is {0}: a call can be delayed by {longest} at most", longest = Nanos::MAX_DELAY)]
+    #[error("`longest_call` is {0}: the longest delay of a call is {longest}", longest = Nanos::MAX_DELAY)]
     LongestCall(Nanos),
 }
 
 impl Options {
-    /// Whether all numbers are in their bounds.
+    /// Checks that all numbers are in range.
     pub(super) fn check(&self) -> Result<(), OptionError> {
         let Self { worth, threshold, max_slowdown, .. } = *self;
         let named = [("worth", worth), ("threshold", threshold), ("max_slowdown", max_slowdown)];
@@ -125,7 +126,7 @@ impl Options {
         Ok(())
     }
 
-    /// What a session of these targets is asked for.
+    /// The request for a session with these targets.
     pub(super) fn request(&self, targets: TargetSource) -> Request {
         Request {
             engine: self.engine,
@@ -139,29 +140,28 @@ impl Options {
     }
 }
 
-/// What is counted.
+/// A unit of work or metric.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UnitSource {
-    /// Calls of a target; or of two, with `..` between.
+    /// Calls of a target; or of two targets, with `..` between them.
     Progress(String),
     /// Calls of a target, and how long they take.
     Latency(String),
-    /// Something that is exported, or printed by a command: `prometheus:URL#name` or `command:CMD`, with
-    /// `gauge:` before it for what goes up and down.
+    /// A number that the service exports or a command prints: `prometheus:URL#name` or `command:CMD`, with
+    /// `gauge:` before it for a value that goes up and down.
     Metric(String),
     /// Requests on sockets.
     Sockets,
 }
 
-/// A command that runs once a slice, and has to end by itself, with success.
+/// A command that runs once in each slice. It must end by itself, with success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Benchmark {
-    /// For `/bin/sh`.
+    /// The command, for `/bin/sh`.
     pub command: String,
-    /// What finds the number that it prints, with one group around that; `None` where what is compared is how
-    /// long a run takes.
+    /// A regular expression with one group around the printed number; `None` to compare how long a run takes.
     pub regex: Option<String>,
-    /// Whether the number is work in a second, or a time.
+    /// The meaning of that number.
     pub number: Captured,
 }

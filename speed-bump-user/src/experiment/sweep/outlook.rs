@@ -1,4 +1,4 @@
-//! What a sweep would do.
+//! The outlook of a sweep, for `--plan`.
 
 use std::time::Duration;
 
@@ -8,22 +8,27 @@ use crate::{
     units::Nanos,
 };
 
-/// What a sweep would do with the functions that are worth an experiment.
+/// What a sweep would do.
 #[derive(Clone, Debug)]
 pub struct Outlook {
     /// Functions that are worth an experiment.
     pub functions: usize,
-    /// All functions that were counted.
+    /// All counted functions.
     pub candidates: usize,
-    /// What a unit takes.
+    /// Time per unit.
     pub unit: Nanos,
-    /// What would be done, and how sure it would be.
+    /// The plan, with its precision.
     pub plan: Plan,
 }
 
 impl Outlook {
-    /// With so much time left, and so many units under way at once, where that counts.
-    pub(super) fn of(options: &Options, measured: &Measured, left: Duration, under_way: Option<f64>) -> Self {
+    /// The outlook with this time left, and this number of units in progress, if it is known.
+    pub(super) fn new(
+        options: &Options,
+        measured: &Measured,
+        left: Duration,
+        under_way: Option<f64>,
+    ) -> Self {
         let unit = measured.census.time_per_unit();
         let functions = measured.worth_it(unit).count();
         let basic = BASIC * options.max_slowdown;

@@ -1,4 +1,4 @@
-//! Functions that nobody named: those that take time, by sampling.
+//! Chooses the functions that take time, by sampling.
 
 use std::{path::Path, time::Duration};
 
@@ -25,60 +25,61 @@ use crate::{
     units::Nanos,
 };
 
-/// Of all the time, stacks are sampled for this part.
+/// Sampling takes this part of the whole time.
 const PART: f64 = 0.05;
-/// And for so long at least.
+/// It takes at least this long.
 const MIN: Duration = Duration::from_secs(3);
-/// Functions that are taken up.
+/// The most functions that are chosen.
 const MAX: usize = 60;
-/// A function may take more than it was seen to, by chance: this share of what is worth an experiment does.
+/// Samples may show less time than a function takes, by chance: this share of what is worth an experiment is
+/// enough.
 const MARGIN: f64 = 0.5;
-/// Where the service's own functions are less than this part of what runs, the C library's count too.
+/// If the service's own functions are less than this part of the running time, functions of the C library
+/// count too.
 const MOSTLY_OWN: f64 = 0.5;
-/// For so long native functions are counted before they are timed.
+/// How long native functions are counted before they are timed.
 pub(super) const BRIEF: Duration = Duration::from_millis(300);
-/// What a trap costs where that is not known.
+/// The cost of a trap, if unknown.
 const TRAP: Nanos = Nanos(700);
 /// The share of the time that the traps of all native functions may take in the census.
 const MAX_TRAPS: f64 = 0.1;
-/// And that up to which they are timed, with a second trap where they return.
+/// The share up to which they are timed, with a second trap when they return.
 const MAX_TIMED: f64 = 0.01;
-/// What they may take where there are Python functions: then calls are timed, and the answer is seldom in
-/// native ones.
+/// The share if there are Python functions: then calls are timed, and native functions rarely matter.
 const MAX_BESIDE_PYTHON: f64 = 0.02;
-/// From this share of the processor time on it is told what is no function's.
+/// From this share of the processor time on, the report names time outside of functions.
 const TOLD: f64 = 0.05;
-/// Where more of the interpreter's time than this is no function's that was seen, nothing is ranked.
+/// If more of the interpreter's time belongs to no known function, the sweep ranks nothing.
 const MAX_UNATTRIBUTED: f64 = 0.2;
-/// Calls in a second that a unit of work must have.
+/// Calls per second that a unit of work must have.
 const MIN_RATE: f64 = 5.0;
-/// How long calls of functions that may be the unit are counted.
+/// How long to count calls of functions that may be the unit.
 pub(super) const COUNTED: Duration = Duration::from_secs(2);
-/// The part of the time that threads run in a unit of work, at least.
+/// The smallest share of the running time in a unit of work.
 const OF_UNIT: u64 = 1_000;
-/// How many of those there may be.
+/// The most functions that may be the unit.
 const MAX_UNITS: usize = 16;
-/// Why a function that takes time is left out where its names are no name of a target.
+/// Why a function is left out if no target can name it.
 const NO_TARGET: &str = "no target selects it: its name or its file is empty, or both together are too long";
 
-/// What sampling found.
+/// The results of sampling.
 pub(super) struct Found {
     profile: Profile,
-    /// Those that are taken up, in their order.
+    /// The chosen functions, in order.
     chosen: Vec<FunctionSeen>,
-    /// Functions that are left out, with their calls in a second, and why.
+    /// Functions that are left out, with their calls per second and the reason.
     left_out: Vec<(FunctionSeen, f64, Nanos, String)>,
-    /// Time per unit meanwhile.
+    /// Time per unit during sampling.
     time_per_unit: Option<f64>,
-    /// The unit, where that was chosen too.
+    /// The unit, if sampling chose it.
     unit: Option<String>,
-    /// The share of a processor that traps of the chosen native functions take.
+    /// The cost of traps of the chosen native functions, as a share of a processor.
     traps: f64,
 }
 
 impl Found {
-    /// Samples the processes. `units` says how many units were done so far.
-    pub(super) fn of(
+    /// Samples the processes. `units` returns the number of units done so far.
+    pub(super) fn sample(
         context: &Context<'_>,
         units: &mut dyn FnMut() -> Option<f64>,
         observer: &mut dyn Observer,
@@ -86,7 +87,7 @@ impl Found {
         let Context { options, quit, .. } = context;
         let time = options.time.mul_f64(PART).max(MIN);
         observer.step(Step::Sample);
-        observer.line(&format!("sample: it is looked at what runs, for {}", Nanos::from(time)));
+        observer.line(&format!("sample: sampling stacks for {}", Nanos::from(time)));
         let (before, begun) = (units(), now());
         let go_on = || !quit.is_asked();
         let profile = sampling::sample(context.processes, options.children, time, go_on)?;
@@ -114,11 +115,11 @@ impl Found {
         Ok(found)
     }
 
-    /// `sample: 300 looks at 12 threads: 31 functions may take 1 % or more, 412 others less`.
+    /// `sample: 300 samples of 12 threads: 31 functions may take 1 % or more, 412 others less`.
     fn line(&self, worth: f64) -> String {
         let profile = &self.profile;
         format!(
-            "sample: {} looks at {} threads: {} functions may take {:.1} % or more of the time, {} others \
+            "sample: {} samples of {} threads: {} functions may take {:.1} % or more of the time, {} others \
              less",
             profile.ticks,
             profile.threads.len(),
@@ -128,7 +129,7 @@ impl Found {
         )
     }
 
-    /// What is said where functions that matter may not have been seen.
+    /// The remark if sampling may have missed functions that matter.
     fn blind(&self) -> String {
         let mut text = format!(
             "{}: what takes time may not be among the functions that were seen, so nothing is ranked. Name \
@@ -142,7 +143,7 @@ impl Found {
         text
     }
 
-    /// The time that the interpreter takes for functions that were not seen, where it is worth telling.
+    /// The interpreter's time for functions that were not seen, if it is large enough to report.
     fn unattributed(&self) -> Option<String> {
         let share = self.profile.unattributed().filter(|share| *share >= TOLD)?;
         Some(format!(
@@ -183,9 +184,9 @@ impl Found {
         self.chosen.iter().any(|of| of.line.is_none())
     }
 
-    /// Leaves out native functions that are called so often that to count each call would slow the service
-    /// down, by what a session of them counted. `most` is the share of the time that one may take. Whether
-    /// there were any: then the others were called less often than they are without those.
+    /// Leaves out native functions that are called so often that counting them would slow the service down,
+    /// by the counts of a session. `most` is the share of the time that one function may take. Returns
+    /// whether there were any: then the others are called more often without them.
     pub(super) fn leave_out(&mut self, counted: &Counted, most: f64) -> bool {
         let before = self.left_out.len();
         self.traps = 0.0;
@@ -197,7 +198,7 @@ impl Found {
             let is_it = |of: &&Candidate| of.file == function.file && of.name == function.name;
             let found = counted.candidates.iter().filter(|_| function.line.is_none()).find(is_it);
             let Some(candidate) = found else {
-                // Python functions, and those that cannot be probed, which the session tells of.
+                // Python functions, and functions that cannot be probed, which the session reports.
                 self.chosen.push(function);
                 continue;
             };
@@ -222,14 +223,14 @@ impl Found {
         self.left_out.len() > before
     }
 
-    /// Whether calls may be timed: a native one has two traps then. Where that would take too much, own times
-    /// are those of the samples.
+    /// Whether calls may be timed, which costs two traps for a native call. If that would cost too much, own
+    /// times come from the samples.
     pub(super) fn may_time(&self) -> bool {
         let is_native = |function: &FunctionSeen| function.line.is_none();
         self.traps <= MAX_TIMED || !self.chosen.iter().all(is_native)
     }
 
-    /// Whether nothing is left.
+    /// Whether no function is left.
     pub(super) fn is_empty(&self) -> bool {
         self.chosen.is_empty()
     }
@@ -240,7 +241,7 @@ impl Found {
         TargetSource::lines("the functions that were sampled", &lines)
     }
 
-    /// Functions whose calls may be units of work, the outermost first.
+    /// Functions whose calls may be the unit of work, the outermost first.
     pub(super) fn outermost(&self) -> Vec<FunctionSeen> {
         let least = self.profile.span.0 / OF_UNIT;
         let mut functions: Vec<FunctionSeen> = self
@@ -256,8 +257,7 @@ impl Found {
         functions
     }
 
-    /// Takes the first of them that is called again and again as the unit of work, by what a session of them
-    /// counted.
+    /// Takes the first of them that is called repeatedly as the unit of work, by the counts of a session.
     pub(super) fn choose_unit(&mut self, outermost: &[FunctionSeen], counted: &Counted) -> Option<String> {
         let span = (counted.census.end_ns.0 - counted.census.start_ns.0) as f64 / 1e9;
         let rate = |candidate: &&Candidate| candidate.calls as f64 / span;
@@ -277,12 +277,12 @@ impl Found {
         Some(line)
     }
 
-    /// What was chosen as the unit.
+    /// The chosen unit.
     pub(super) fn unit(&self) -> Option<&str> {
         self.unit.as_deref()
     }
 
-    /// Adds what sampling saw to what was counted: own times of functions that could not be timed, and the
+    /// Adds results of sampling to the counts: own times of functions that could not be timed, and the
     /// functions that were left out.
     pub(super) fn complete(&self, counted: &mut Counted) {
         let span = counted.census.end_ns.0.saturating_sub(counted.census.start_ns.0) as f64;
@@ -294,7 +294,7 @@ impl Found {
             candidate.sampled = Some(sampled(seen, None));
         }
         for (seen, rate, trap, why) in &self.left_out {
-            // It has no place in the session, and is never given a delay.
+            // It is not in the session, and never gets a delay.
             let index = counted.progress.as_ref().or(counted.functions.first()).map(|of| of.target);
             let Some(target) = index else { continue };
             counted.functions.push(SelectedFunction {
@@ -317,12 +317,12 @@ impl Found {
         }
     }
 
-    /// What sampling saw.
+    /// The profile.
     pub(super) fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// What cannot be named, or is nobody's to change.
+    /// Text about time in code that cannot be a target.
     fn elsewhere(&self) -> Option<String> {
         let clock = self.profile.clock.as_ref()?;
         let share = |samples: u64| samples as f64 / clock.samples.max(1) as f64;
@@ -336,7 +336,7 @@ impl Found {
         (!told.is_empty()).then(text)
     }
 
-    /// What the record has of it.
+    /// The part for the record.
     pub(super) fn record(&self) -> Sampling {
         let profile = &self.profile;
         let remarks = profile.remarks.iter().cloned().chain(self.unattributed()).chain(self.elsewhere());
@@ -361,11 +361,9 @@ impl Found {
     }
 }
 
-/// The functions that are taken up, the ones that run most first. Those of the C library and of allocators
-/// answer little that somebody could act on; they are taken up where they are most of what there is, as where
-/// a server does little but system calls.
-///
-/// And those that are not, as no target selects them.
+/// Chooses functions, the ones that run most first. Findings about the C library and allocators rarely help;
+/// they are chosen only if they are most of the running time, as in a server that mostly makes system calls.
+/// Also returns functions that no target can name.
 fn chosen(profile: &Profile, worth: f64) -> (Vec<FunctionSeen>, Vec<FunctionSeen>) {
     let is_worth_it =
         |of: &&FunctionSeen| of.own > 0 && of.name != "<module>" && profile.share(of) >= worth * MARGIN;
@@ -390,7 +388,7 @@ fn kind(function: &FunctionSeen) -> TargetKind {
     if function.line.is_some() { TargetKind::Python } else { TargetKind::Native }
 }
 
-/// Lines of a targets file that select a function; none where no line does.
+/// Lines of a targets file that select a function; empty if no line can.
 pub(super) fn lines(function: &FunctionSeen) -> Vec<String> {
     let kind = kind(function);
     let mut lines: Vec<String> =
@@ -401,12 +399,12 @@ pub(super) fn lines(function: &FunctionSeen) -> Vec<String> {
     lines
 }
 
-/// Whether a candidate is the function that was seen.
+/// Whether a candidate is the sampled function.
 pub(super) fn is_of(candidate: &Candidate, seen: &FunctionSeen) -> bool {
     is_same(&candidate.file, &candidate.name, candidate.line, seen)
 }
 
-/// Whether a function that a session names so is the one that was seen.
+/// Whether a function of a session with this name is the sampled function.
 pub(super) fn is_same(file: &Path, name: &str, line: Option<u32>, seen: &FunctionSeen) -> bool {
     let is_name = || {
         let last = name.rsplit('.').next();
@@ -426,7 +424,7 @@ fn sampled(seen: &FunctionSeen, left_out: Option<String>) -> Sampled {
     }
 }
 
-/// Counts units without a session, or in one that counts their calls alone.
+/// Counts units without a session, or in one that only counts their calls.
 pub(super) fn units_done<'a>(
     metric: &'a mut dyn Metric,
     handle: Option<&'a Handle>,

@@ -1,6 +1,5 @@
-//! The session of a sweep: it begins without delays, takes targets up and drops them as the sweep learns what
-//! it wants, and times calls for as long as they are to be timed. As soon as it is not wanted any more, it
-//! does not go on.
+//! The session of a sweep. It begins without delays, adds and drops targets as the sweep learns, and switches
+//! timing of calls on and off. It stops preparing when the sweep is ended.
 
 use std::{thread, time::Duration};
 
@@ -15,24 +14,24 @@ use crate::{
     units::Pid,
 };
 
-/// So often it is looked whether preparation is still wanted.
+/// How often to check whether preparation is still wanted.
 const WANTED: Duration = Duration::from_millis(10);
 
-/// What all parts of a sweep know.
+/// Data that all parts of a sweep use.
 pub(super) struct Context<'a> {
     pub(super) options: &'a Options,
     pub(super) processes: &'a [Pid],
     pub(super) quit: &'a Quit,
-    /// What was read of files, for all sessions.
+    /// Functions of files that were read, for all sessions.
     pub(super) known: KnownFunctions,
 }
 
-/// What a session that begins tells.
+/// Which notices a new session passes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notices {
-    /// All that is to be known.
+    /// All notices.
     All,
-    /// What is to be known of the processes. Its targets are a guess.
+    /// Only notices about processes, because its targets are a guess.
     OfProcesses,
 }
 
@@ -46,17 +45,17 @@ impl Notices {
     }
 }
 
-/// The session of a sweep, with the targets that are wanted now.
+/// The session of a sweep with its present targets.
 #[derive(Debug)]
 pub(super) struct SweepSession {
     pub(super) handle: Handle,
-    /// Where the session has the targets, in the order in which they are wanted.
+    /// The places of the targets in the session, in the order in which the sweep has them.
     pub(super) places: Vec<TargetIndex>,
 }
 
 impl Context<'_> {
-    /// A session of these targets, in which calls are timed or not: the one that there is, if it can take
-    /// them up, or else another one. Only one that begins tells notices.
+    /// A session with these targets, with or without timing: the earlier one, if it can change to them, or
+    /// else a new one. Only a new one passes notices on.
     pub(super) fn session(
         &self,
         before: Option<SweepSession>,
@@ -79,7 +78,7 @@ impl Context<'_> {
             // One session at a time.
             drop(session);
         }
-        // It may be that calls are to be timed later. The kernel module never does.
+        // Calls may be timed later. The kernel module cannot.
         let times_later = !times && !self.options.engine.is_kmod();
         let is_guess = notices == Notices::OfProcesses;
         let request = Request { times, times_later, is_guess, ..self.options.request(targets.clone()) };
@@ -94,7 +93,7 @@ impl Context<'_> {
         observer: &mut dyn Observer,
     ) -> Result<SweepSession, SweepError> {
         let mut prepared = self.prepared(request)?;
-        // What the targets file says of delays is for other sessions.
+        // Sweeps ignore the delays of the targets file.
         let places: Vec<TargetIndex> = prepared.targets.iter().map(|(index, _)| index).collect();
         for index in &places {
             prepared.settings.policies.set(&Selection::Target(*index), NOTHING)?;
@@ -108,8 +107,8 @@ impl Context<'_> {
         Ok(SweepSession { handle, places })
     }
 
-    /// What a session begins with. Files of processes may take long to read, and nothing is attached
-    /// meanwhile: so preparation is not waited for once the end is asked for.
+    /// Prepares a session. Reading files of processes may take long, and nothing is attached in that time. So
+    /// the sweep does not wait for the preparation once `quit` is asked.
     fn prepared(&self, request: &Request) -> Result<Prepared, SweepError> {
         let (processes, request) = (self.processes.to_vec(), request.clone());
         let known = self.known.clone();
@@ -127,7 +126,7 @@ impl Context<'_> {
 }
 
 impl SweepSession {
-    /// Has the session be of these targets alone, and time calls or not.
+    /// Changes the session to exactly these targets, and switches timing.
     fn change(
         &mut self,
         context: &Context<'_>,

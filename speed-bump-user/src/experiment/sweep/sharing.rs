@@ -1,4 +1,4 @@
-//! What functions have in common with units of work, by where sampling saw them.
+//! What functions share with units of work, by the threads in which sampling saw them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,21 +20,21 @@ use crate::{
     units::Pid,
 };
 
-/// Threads that call the unit's function and are told apart.
+/// The most threads that call the unit's function and are recorded.
 const CALLERS: usize = 64;
 
-/// What is seen of units and threads while calls are counted.
+/// What the census observes of units and threads.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// What sampling saw, where that was not known yet.
+    /// The profile, if there was none before.
     pub(super) profile: Option<Profile>,
-    /// Units that were under way at once, on average; `None` where that is not known.
+    /// Mean number of units in progress; `None` if unknown.
     pub(super) under_way: Option<f64>,
     /// Why calls were missed.
     pub(super) missed_calls: Vec<String>,
     /// Thread pointers of threads that called the unit's function.
     callers: BTreeSet<u64>,
-    /// Of threads that called other functions last.
+    /// Thread pointers of threads that called other functions last.
     of_functions: Vec<(SelectedFunction, u64)>,
 }
 
@@ -42,20 +42,19 @@ impl Seen {
     /// Adds the threads that called the unit's function last, if the unit is a call of one.
     pub(super) fn add_callers(&mut self, handle: &Handle, unit: Option<TargetIndex>) {
         let Some(unit) = unit.filter(|_| self.callers.len() < CALLERS) else { return };
-        // Without them, less is told.
+        // Without them, the report has less about threads.
         let callers = handle.controls().last_callers(Some(unit)).unwrap_or_default();
         self.callers.extend(callers.into_iter().map(|(_, pointer)| pointer).take(CALLERS));
     }
 
-    /// Takes the threads that called all other functions last: one that is called seldom may be on no stack
-    /// that was seen.
+    /// Adds the threads that called all other functions last: samples may not show a function with few calls.
     pub(super) fn take_callers(&mut self, handle: &Handle) {
         self.of_functions = handle.controls().last_callers(None).unwrap_or_default();
     }
 
-    /// Says of each candidate what it has in common with the units that `metric` counts.
+    /// Sets for each candidate what it shares with the units of `metric`.
     pub(super) fn find_sharing(&self, counted: &mut Counted, profile: &Profile, metric: &dyn Metric) {
-        let mut pointers = Pointers::of(profile);
+        let mut pointers = Pointers::read(profile);
         let units = self.unit_threads(counted, profile, metric, &mut pointers);
         let units = UnitThreads::new(units, profile);
         for (candidate, function) in counted.candidates.iter_mut().zip(&counted.functions) {
@@ -75,7 +74,7 @@ impl Seen {
         }
     }
 
-    /// The threads that do units, as far as that is known.
+    /// The threads that do units, as far as known.
     fn unit_threads(
         &self,
         counted: &Counted,
@@ -99,13 +98,13 @@ impl Seen {
 struct Pointers(Vec<ByPointer>);
 
 impl Pointers {
-    fn of(profile: &Profile) -> Self {
+    fn read(profile: &Profile) -> Self {
         let processes: BTreeSet<Pid> = profile.threads.keys().map(|of| of.process).collect();
         let opened = processes.into_iter().filter_map(|process| Process::open(process).ok());
         Self(opened.map(|process| ByPointer::of(&process)).collect())
     }
 
-    /// A child has its threads where its parent has them: then it is not known which is meant.
+    /// A child's threads have the same pointers as its parent's; then the process is unknown.
     fn find(&mut self, pointer: u64) -> Option<ThreadOf> {
         let of = |threads: &mut ByPointer| {
             let thread = threads.find(pointer)?;
@@ -121,7 +120,7 @@ impl Pointers {
 /// The threads that do units.
 struct UnitThreads {
     threads: BTreeSet<ThreadOf>,
-    /// Futexes that they wait on, but for the interpreter's own.
+    /// Futexes on which they wait, except the interpreter's own.
     waits: BTreeMap<(Pid, u64), BTreeSet<ThreadOf>>,
     /// See [`InCommon`].
     processor_wait: Option<f64>,
@@ -144,7 +143,7 @@ impl UnitThreads {
         Self { threads, waits, processor_wait }
     }
 
-    /// What the threads of a candidate have in common with these.
+    /// What the threads of a candidate share with these.
     fn in_common(&self, candidate: &Candidate, threads: &BTreeSet<ThreadOf>, profile: &Profile) -> InCommon {
         let others: Vec<&ThreadOf> = threads.difference(&self.threads).collect();
         let executes_python = |of: &ThreadOf| profile.threads.get(of).is_some_and(|seen| seen.ticks > 0);
@@ -168,7 +167,7 @@ impl UnitThreads {
     }
 }
 
-/// The futexes that a thread was seen to wait on, but for the interpreter's own.
+/// The futexes on which a thread waited, except the interpreter's own.
 fn locks(of: &ThreadOf, profile: &Profile) -> impl Iterator<Item = (Pid, u64)> {
     let interpreter = profile.interpreters.get(&of.process);
     let seen = profile.threads.get(of).into_iter().flat_map(|seen| &seen.locks);

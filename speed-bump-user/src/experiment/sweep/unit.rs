@@ -1,4 +1,4 @@
-//! What is counted: the unit of work, and what is recorded beside it.
+//! The unit of work and further metrics of a sweep.
 
 use super::{
     error::SweepError,
@@ -22,25 +22,25 @@ use crate::{
     units::Pid,
 };
 
-/// What is counted by a sweep.
+/// The metrics of a sweep.
 #[derive(Debug)]
 pub(super) struct Units {
-    /// What counts them.
+    /// The metrics.
     pub(super) metrics: Metrics,
-    /// The name of what verdicts go by, as the command line has it.
+    /// The name of the unit's metric, as on the command line.
     pub(super) source: String,
-    /// The names of what is recorded besides.
+    /// The names of the further metrics.
     pub(super) further: Vec<String>,
-    /// Targets whose calls are counted for them: the first ones.
+    /// Their targets, which come first in the session.
     targets: Vec<String>,
-    /// Whether somebody named what the unit is.
+    /// Whether the user named the unit.
     is_named: bool,
 }
 
-/// Why something that is named cannot be counted.
+/// Why a named unit or metric is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// Twice the same.
+    /// It is named twice.
     #[error("{0} is named twice")]
     Twice(String),
     /// A gauge comes first.
@@ -49,35 +49,35 @@ pub enum UnitError {
          as --progress TARGET or --sockets"
     )]
     Gauge(String),
-    /// A guard bounds what is not known.
+    /// A guard bounds a quantity that the metric does not have.
     #[error(
         "--guard {quantity}: it is not known of {unit}; rates are of all units but --bench, p50 and p99 of \
          --sockets, and latencies of that, of --latency TARGET and of --progress BEGIN..END"
     )]
     Bound {
-        /// What it bounds.
+        /// The quantity.
         quantity: &'static str,
-        /// What counts units.
+        /// The unit's metric.
         unit: String,
     },
-    /// Not one target.
+    /// It does not name exactly one target.
     #[error("{flag} {text:?}: name one target, as '*/app.py:handle'")]
     Target {
-        /// What it was named with.
+        /// The flag.
         flag: &'static str,
-        /// What was named.
+        /// The text.
         text: String,
     },
-    /// No source of numbers.
+    /// It is not a source of numbers.
     #[error(
         "--metric {0}: write prometheus:URL#name, prometheus:URL#name{{label=\"value\"}} or command:CMD, \
          with gauge: before it for what goes up and down"
     )]
     Metric(String),
-    /// No page's metric.
+    /// It is not a metric of a page.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// No regular expression with one group.
+    /// It is not a regular expression with one group.
     #[error("--bench-regex: {0}")]
     Pattern(PatternError),
 }
@@ -95,8 +95,8 @@ struct Named {
 }
 
 impl Units {
-    /// What the options name, of these processes. Nothing is counted yet.
-    pub(super) fn of(options: &Options, processes: &[Pid]) -> Result<Self, UnitError> {
+    /// The metrics that the options name, for these processes. They do not count yet.
+    pub(super) fn new(options: &Options, processes: &[Pid]) -> Result<Self, UnitError> {
         let mut targets = Vec::new();
         let mut all: Vec<Named> = Vec::new();
         if let Some(bench) = &options.bench {
@@ -105,7 +105,7 @@ impl Units {
             let metric = Box::new(Bench::new(&bench.command, pattern));
             all.push(Named { source: format!("--bench {}", bench.command), metric });
         }
-        let mut named = |unit: &UnitSource| Named::of(unit, processes, options.children, &mut targets);
+        let mut named = |unit: &UnitSource| Named::new(unit, processes, options.children, &mut targets);
         for unit in &options.units {
             let unit = named(unit)?;
             if all.iter().any(|other| other.source == unit.source) {
@@ -125,24 +125,24 @@ impl Units {
         Ok(Self { metrics: Metrics { unit, further: metrics }, source, further, targets, is_named })
     }
 
-    /// Whether calls have to be timed all along.
+    /// Whether calls must be timed during the whole experiment.
     pub(super) fn times_calls(&self) -> bool {
         let mut all = std::iter::once(&self.metrics.unit).chain(&self.metrics.further);
         all.any(|metric| metric.times_calls())
     }
 
-    /// How many of the first targets are counted for metrics.
+    /// The number of targets of metrics.
     pub(super) fn targets(&self) -> usize {
         self.targets.len()
     }
 
-    /// Its own targets, if it has any.
+    /// The targets of metrics, if there are any.
     pub(super) fn own(&self) -> Option<TargetSource> {
         let is_any = !self.targets.is_empty();
         is_any.then(|| TargetSource::lines("--progress and --latency", &self.targets))
     }
 
-    /// These targets, behind its own.
+    /// The targets of metrics, followed by these targets.
     pub(super) fn before(&self, others: TargetSource) -> TargetSource {
         match self.own() {
             Some(first) => TargetSource::Before { first: Box::new(first), others: Box::new(others) },
@@ -150,21 +150,21 @@ impl Units {
         }
     }
 
-    /// Whether the unit has yet to be found: none is named, and the processes listen on nothing.
+    /// Whether the sweep must choose the unit: none is named, and the processes listen on no socket.
     pub(super) fn is_open(&mut self) -> bool {
-        // All else that is wrong is told where it is needed.
+        // Other errors are reported when the metric opens.
         !self.is_named && matches!(self.metrics.unit.open(), Err(OpenError::NoSocket))
     }
 
-    /// The same, where units are calls of this target.
-    pub(super) fn of_calls(self, target: String) -> Self {
+    /// The same with calls of this target as units.
+    pub(super) fn with_calls(self, target: String) -> Self {
         let source = format!("--progress {target}");
         let unit = Box::new(Calls::new(TargetIndex(0), By::Throughput));
         let metrics = Metrics { unit, ..self.metrics };
         Self { metrics, source, targets: vec![target], ..self }
     }
 
-    /// All begin to count, unless they have begun.
+    /// Starts all metrics, unless they have started.
     pub(super) fn open(&mut self) -> Result<(), SweepError> {
         self.metrics.open().map_err(|(place, error)| {
             let further = place.checked_sub(1).and_then(|place| self.further.get(place));
@@ -172,13 +172,13 @@ impl Units {
         })
     }
 
-    /// What counts the units begins to count, unless it has begun.
+    /// Starts the unit's metric, unless it has started.
     pub(super) fn open_unit(&mut self) -> Result<(), SweepError> {
         let opened = self.metrics.unit.open();
         opened.map_err(|error| SweepError::Open { unit: self.source.clone(), error })
     }
 
-    /// Those of the guards that bound what the unit's own metric says.
+    /// The guards that bound the unit's own metric.
     pub(super) fn bounds(&self, guards: &[Condition]) -> Result<Vec<Bound>, UnitError> {
         let own = guards.iter().filter_map(|guard| match guard {
             Condition::Own(bound) => Some(*bound),
@@ -195,8 +195,8 @@ impl Units {
 }
 
 impl Named {
-    /// Puts targets that it counts behind these.
-    fn of(
+    /// The metric of a unit. Adds its targets to `targets`.
+    fn new(
         unit: &UnitSource,
         processes: &[Pid],
         children: bool,
@@ -244,7 +244,7 @@ fn ends(text: &str) -> Option<(&str, &str)> {
     })
 }
 
-/// What is exported, or printed by a command.
+/// A metric that the service exports or a command prints.
 fn numbers(text: &str) -> Result<Box<dyn Metric>, UnitError> {
     let (rest, is_gauge) = match text.strip_prefix("gauge:") {
         Some(rest) => (rest, true),
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_targets_have_two_dots_between() {
+    fn two_dots_separate_two_targets() {
         assert_eq!(ends("*/a.py:get..*/b.py:put"), Some(("*/a.py:get", "*/b.py:put")));
         assert_eq!(ends("../a.py:get..../b.py:put"), Some(("../a.py:get", "../b.py:put")));
         assert_eq!(ends("../a.py:get"), None);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_counters_unless_they_say_gauge() {
+    fn sources_are_counters_unless_prefixed_with_gauge() {
         let is_gauge = |text| numbers(text).ok().map(|metric| metric.unit().is_none());
         assert_eq!(is_gauge("prometheus:http://a/b#c"), Some(false));
         assert_eq!(is_gauge("gauge:prometheus:http://a/b#c"), Some(true));
