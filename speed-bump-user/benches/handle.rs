@@ -1,5 +1,5 @@
-//! How long a session takes to answer its handle, quiet and while helpers come and go: `cargo xtask bench
-//! handle`.
+//! Measures how long a session takes to answer its handle, idle and while helpers come and go: `cargo xtask
+//! bench handle`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -135,7 +135,7 @@ fn row(what: &str, times: Vec<Took>, wanted: &str) {
     println!("{what:<44} {:>12} {:>12} {:>12} {wanted:>12}", ms(median), ms(most), ms(own));
 }
 
-/// A program of so many functions, which waits for the end of its input.
+/// A program with this many functions, which waits for the end of its input.
 fn source() -> String {
     let mut text = String::from("#include <stdio.h>\n#include <unistd.h>\n");
     for number in 0..FUNCTIONS {

@@ -1,4 +1,4 @@
-//! How long a thread stands still for an injection, by what its program does, and how often one comes to a
+//! Measures how long an injection stops a thread, by what its program does, and how often a thread reaches a
 //! safe point within the usual limit: `cargo xtask bench inject`.
 //!
 //! With the real helper, which is at work each time before it is sent away again. `fresh`: it is loaded;

@@ -1,4 +1,4 @@
-//! How long reports take to be made, and how long they are. `cargo xtask bench reports`.
+//! Measures how long reports take to make, and how large they are. `cargo xtask bench reports`.
 //!
 //! A sweep of a service with ten functions and some 200 slices, one with 1,000 functions, and a session in
 //! which the calls of 1,000 functions were timed, each with three callers. Each is read from its JSON first,
@@ -20,7 +20,7 @@ use speed_bump_experiment::{
     simulated::{Function, Noise, sweep},
 };
 
-/// A unit takes so many ns.
+/// Time per unit, in ns.
 const UNIT: f64 = 1e6;
 
 fn main() {
@@ -30,7 +30,7 @@ fn main() {
     session(1_000);
 }
 
-/// The forms of a sweep. Each function takes that share of a unit, and each 100th matters.
+/// The formats of a sweep. Each function takes this share of a unit, and each 100th matters.
 fn sweeps(what: &str, functions: usize, share: f64, total: Duration) {
     let function = |number: usize| {
         let sensitivity = f64::from(u8::from(number % 100 == 7));
@@ -54,7 +54,7 @@ fn sweeps(what: &str, functions: usize, share: f64, total: Duration) {
     row("CSV", &|of| csv::render(of).len());
 }
 
-/// The forms of a session's profile.
+/// The formats of a session's profile.
 fn session(functions: usize) {
     let function = |number: usize| {
         let callers = (1..4).map(|step| {

@@ -1,5 +1,5 @@
-//! `cargo bench -p speed-bump-user --bench selector`: what the selector costs the process that executes it,
-//! beside automata of the same patterns, one for each.
+//! `cargo bench -p speed-bump-user --bench selector`: the cost of the selector in the process that executes
+//! it, compared with one automaton for each pattern.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -57,7 +57,7 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (result, start.elapsed())
 }
 
-/// The automaton of a glob that has nothing but what this bench writes.
+/// The automaton of a glob, for the patterns of this bench.
 fn automaton(glob: &str) -> Option<Vec<u8>> {
     let mut regex = r"(?s)\A".to_owned();
     for c in glob.chars() {

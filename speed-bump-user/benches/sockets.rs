@@ -1,8 +1,9 @@
-//! What a system call on a socket takes longer while requests are counted: `cargo xtask bench sockets`.
+//! Measures how much longer a system call on a socket takes while requests are counted: `cargo xtask bench
+//! sockets`.
 //!
 //! Programs that do nothing but receive and send single bytes, each with both ends of its connection: two of
 //! four system calls are those of the service. Rounds without programs, with empty ones at the same
-//! tracepoints and with ours alternate, so that a drift of the machine falls on all; what counts is the
+//! tracepoints and with the tool's alternate, so that drift of the machine affects all; the result is the
 //! median over the rounds.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
@@ -33,7 +34,7 @@ const ROUNDS: usize = 15;
 const TURNS: u32 = 20_000;
 /// System calls of a turn: send and receive, there and back.
 const CALLS: f64 = 4.0;
-/// What makes this program a program to be measured.
+/// The argument that makes this program the measured one.
 const AS_PROGRAM: &str = "--as-program";
 
 fn main() {
@@ -146,7 +147,7 @@ impl Drop for Program {
     }
 }
 
-/// Answers its own requests, as often as it is told to.
+/// Answers its own requests, as many as its input says.
 fn serve() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

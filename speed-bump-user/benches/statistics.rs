@@ -1,14 +1,13 @@
-//! Whether experiments are as sure as they say: many of them on simulated services, whose truth is known.
-//! `cargo xtask bench statistics`.
-//!
-//! - *Coverage*: how often the 95 % interval of a sensitivity holds the truth, by its number of blocks.
-//! - *Bias*: what a function that does nothing is found to do on average.
-//! - *False alarms*: sweeps in which a function that does nothing is said to matter, with all looks.
-//! - *Power*: how often a function that matters is said to, by noise and company.
-//! - *Agreement*: how many verdicts two sweeps of one service share.
-//! - *Changes*: how often the interval of a change between two sweeps holds the truth, and how often one is
-//!   said to be shown where there is none.
-//! - *A thousand*: how often the three of 1,000 functions that matter are found, and no other.
+//! Checks the error rates of experiments: many of them on simulated services, whose true sensitivities are
+//! known. `cargo xtask bench statistics`.
+//! - *Coverage*: how often the 95 % interval of a sensitivity contains the truth, by the number of blocks.
+//! - *Bias*: the mean estimate for a function without effect.
+//! - *False alarms*: sweeps in which a function without effect is found to matter, over all interim analyses.
+//! - *Power*: how often a function that matters is found to, by noise and number of other functions.
+//! - *Agreement*: how many verdicts of two sweeps of the same service agree.
+//! - *Changes*: how often the interval of a change between two sweeps contains the truth, and how often a
+//!   change is shown although there is none.
+//! - *A thousand*: how often exactly the three of 1,000 functions that matter are found.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -26,9 +25,9 @@ use speed_bump_experiment::{
     simulated::{self, Function, Noise},
 };
 
-/// A unit takes so many ns.
+/// Time per unit, in ns.
 const UNIT: f64 = 1e6;
-/// The blocks after which coverage is looked at.
+/// The numbers of blocks for which coverage is computed.
 const BLOCKS: [u32; 4] = [8, 16, 32, u32::MAX];
 
 /// A function of a simulated service, and its own time per unit in ns.
@@ -63,7 +62,7 @@ fn function(sensitivity: f64, slack: f64) -> Function {
 }
 
 fn coverage(runs: u64) {
-    println!("Coverage of the 95 % interval, in %, by blocks; and the mean of a function that does nothing");
+    println!("Coverage of the 95 % interval, in %, by blocks; and the mean of a function without effect");
     println!("{:<22}{:>8}{:>8}{:>8}{:>8}{:>10}", "noise", 8, 16, 32, "all", "null");
     let functions = [
         (function(1.0, 0.0), 0.3 * UNIT),
@@ -110,7 +109,7 @@ fn coverage(runs: u64) {
 }
 
 fn false_alarms(runs: u64) {
-    println!("Sweeps in which a function that does nothing is said to matter, in %");
+    println!("Sweeps in which a function without effect is found to matter, in %");
     println!("{:<22}{:>16}{:>16}{:>16}", "noise", "1 + 5 nulls", "1 + 30 nulls", "all nulls");
     let services = [service(1, 5), service(1, 30), service(0, 8)];
     for (name, noise) in noises() {
@@ -127,7 +126,7 @@ fn false_alarms(runs: u64) {
     println!();
 }
 
-/// So many functions that matter, and then so many that do nothing.
+/// This many functions that matter, and this many without effect.
 fn service(matter: usize, nulls: usize) -> Vec<Of> {
     let ones = std::iter::repeat_n((function(1.0, 0.0), 0.1 * UNIT), matter);
     ones.chain(std::iter::repeat_n((function(0.0, 0.0), 0.03 * UNIT), nulls)).collect()
@@ -135,7 +134,7 @@ fn service(matter: usize, nulls: usize) -> Vec<Of> {
 
 fn power(runs: u64) {
     println!(
-        "A function of sensitivity 1 that is worth 10 % is said to matter, and those beside it not to, in %"
+        "A function of sensitivity 1 that is worth 10 % is found to matter, and the others not to, in %"
     );
     println!("{:<12}{:>14}{:>14}{:>14}{:>14}", "noise", "of 3", "", "of 31", "");
     println!("{:<12}{:>14}{:>14}{:>14}{:>14}", "", "matters", "do not", "matters", "do not");
@@ -155,7 +154,10 @@ fn power(runs: u64) {
 }
 
 fn agreement(runs: u64) {
-    println!("\nVerdicts of two sweeps of one service: the same, and contrary to each other, in %");
+    println!(
+        "
+Verdicts of two sweeps of the same service: equal, and contrary, in %"
+    );
     println!("{:<12}{:>14}{:>14}{:>14}{:>14}", "noise", "of 3", "contrary", "of 31", "contrary");
     by_noise(|service, deviation| {
         let pairs = all(runs, &|seed| {
@@ -204,8 +206,11 @@ fn changes(runs: u64) {
 }
 
 fn thousand(runs: u64) {
-    println!("\nSweeps in which exactly the three of 1,000 functions are said to matter that do, in %");
-    // Each takes enough time that no arithmetic dismisses it: in parallel threads, say.
+    println!(
+        "
+Sweeps that find exactly the three of 1,000 functions that matter, in %"
+    );
+    // Each takes enough time that none is dismissed, as in parallel threads.
     let matters = |number: usize| f64::from(u8::from([7, 500, 900].contains(&number)));
     let service: Vec<Of> = (0..1_000).map(|number| (function(matters(number), 0.0), 0.02 * UNIT)).collect();
     for (name, noise) in noises() {
@@ -239,7 +244,7 @@ fn said_to_matter(found: &Findings) -> impl Iterator<Item = usize> {
     matter.filter_map(|factor| factor.name.strip_prefix('f')?.parse().ok())
 }
 
-/// The results of all runs, which several threads do.
+/// The results of all runs, on several threads.
 fn all<T: Send>(runs: u64, of: &(impl Fn(u64) -> T + Sync)) -> Vec<T> {
     let threads = thread::available_parallelism().map_or(1, usize::from) as u64;
     thread::scope(|scope| {

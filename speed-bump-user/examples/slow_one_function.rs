@@ -1,4 +1,4 @@
-//! Slows functions of a running process down, by another delay every half second, and says what was counted:
+//! Slows functions of a running process down, changes the delay every half second, and prints the counters:
 //!
 //! `sudo target/debug/examples/slow_one_function PID 'native:*/libc.so*:malloc'`
 

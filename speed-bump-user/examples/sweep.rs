@@ -1,4 +1,4 @@
-//! Says which functions of a running service matter, where a unit of its work is a call of TARGET:
+//! Finds out which functions of a running service matter. A unit of work is a call of TARGET:
 //!
 //! `sudo target/debug/examples/sweep PID SECONDS '*/app.py:handle'`
 
@@ -6,7 +6,7 @@ use std::{error::Error, time::Duration};
 
 use speed_bump_user::{Observer, Sweep, SweepOptions, UnitSource, report::text};
 
-/// Says what preparation does. A program that wants to hear nothing passes `&mut ()`.
+/// Prints what the preparation does. A program that does not want this passes `&mut ()`.
 struct Lines;
 
 impl Observer for Lines {

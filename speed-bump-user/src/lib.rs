@@ -1,10 +1,8 @@
-//! speed-bump-ebpf as a library: makes one function of a running process slower by an exact amount, and says
-//! what that does to throughput.
-//!
-//! Delays: a [`Request`] names targets, [`Prepared`] is what it means for processes, and a [`Handle`] is a
-//! session in force, whose doses and targets change while it runs. What was counted is a [`Snapshot`], and at
-//! the end a [`SessionReport`]. Experiments: a [`Sweep`] runs to its end and gives an [`Experiment`], which
-//! [`report`] shows.
+//! speed-bump-ebpf as a library: makes one function of a running process slower by an exact amount, and
+//! measures what that does to throughput. Delays: a [`Request`] names targets, [`Prepared`] is its plan for
+//! processes, and a [`Handle`] controls a running session, whose doses and targets can change. A [`Snapshot`]
+//! has the counters, and a [`SessionReport`] the final ones. Experiments: a [`Sweep`] runs to its end and
+//! returns an [`Experiment`], which [`report`] prints.
 //!
 //! ```no_run
 //! use speed_bump_user::{
@@ -80,7 +78,7 @@ pub mod report {
     pub use speed_bump_experiment::report::{csv, html, markdown, text};
 }
 
-/// What tests and benches of this workspace measure by itself.
+/// Internals for tests and benches of this workspace.
 #[doc(hidden)]
 pub mod internals {
     pub use crate::experiment::metric::sockets;
