@@ -1,5 +1,6 @@
-//! Reports of experiments, for the user and for other programs. They only use the experiment's JSON, so that
-//! each report can be made again from it.
+//! Reports of experiments, for the user and for other programs.
+//!
+//! They only use the experiment's JSON, so that each report can be made again from it.
 
 pub mod compare;
 pub mod condition;

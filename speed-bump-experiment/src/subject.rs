@@ -7,6 +7,7 @@ use crate::{latencies::LatencyCounts, reading::Reading, units::Nanos};
 /// The subject of an experiment.
 pub trait Subject {
     /// Gives these candidates these delays, and all others none. All delays take effect together.
+    ///
     /// Every call that begins at the returned time or later has them (`CLOCK_MONOTONIC`).
     ///
     /// # Errors

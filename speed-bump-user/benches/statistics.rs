@@ -1,5 +1,6 @@
 //! Checks the error rates of experiments: many of them on simulated services, whose true sensitivities are
 //! known. `cargo xtask bench statistics`.
+//!
 //! - *Coverage*: how often the 95 % interval of a sensitivity contains the truth, by the number of blocks.
 //! - *Bias*: the mean estimate for a function without effect.
 //! - *False alarms*: sweeps in which a function without effect is found to matter, over all interim analyses.

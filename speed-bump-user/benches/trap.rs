@@ -1,6 +1,8 @@
 //! Measures what a call loses at a probe, compared with an empty program at the same instruction: `cargo
-//! xtask bench trap`. Both are attached alternately, so that drift of the machine affects both. The result is
-//! the median of the ratios of neighbouring rounds.
+//! xtask bench trap`.
+//!
+//! Both are attached alternately, so that drift of the machine affects both. The result is the median of the
+//! ratios of neighbouring rounds.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 

@@ -1,7 +1,8 @@
-//! The checks of `speed-bump-ebpf doctor`: what would work here, and what to do if it would not. An attach
-//! calls the same functions and tries the same things. Checks are data; the command line prints them. They
-//! change nothing: probes are tried on functions of the tool. Only in a Python process with a seccomp filter
-//! one thread is stopped for a moment.
+//! The checks of `speed-bump-ebpf doctor`: what would work here, and what to do if it would not.
+//!
+//! An attach calls the same functions and tries the same things. Checks are data; the command line prints
+//! them. They change nothing: probes are tried on functions of the tool. Only in a Python process with a
+//! seccomp filter one thread is stopped for a moment.
 
 mod attach;
 mod engines;

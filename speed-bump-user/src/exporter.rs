@@ -1,5 +1,7 @@
-//! Live counters of a session or a sweep for Prometheus. The exporter serves them at an address, updated
-//! every half second, and writes them to a file for node_exporter's textfile collector every two seconds.
+//! Live counters of a session or a sweep for Prometheus.
+//!
+//! The exporter serves them at an address, updated every half second, and writes them to a file for
+//! node_exporter's textfile collector every two seconds.
 
 pub(crate) mod address;
 mod families;

@@ -1,8 +1,10 @@
 //! speed-bump-ebpf as a library: makes one function of a running process slower by an exact amount, and
-//! measures what that does to throughput. Delays: a [`Request`] names targets, [`Prepared`] is its plan for
-//! processes, and a [`Handle`] controls a running session, whose doses and targets can change. A [`Snapshot`]
-//! has the counters, and a [`SessionReport`] the final ones. Experiments: a [`Sweep`] runs to its end and
-//! returns an [`Experiment`], which [`report`] prints.
+//! measures what that does to throughput.
+//!
+//! Delays: a [`Request`] names targets, [`Prepared`] is its plan for processes, and a [`Handle`] controls a
+//! running session, whose doses and targets can change. A [`Snapshot`] has the counters, and a
+//! [`SessionReport`] the final ones. Experiments: a [`Sweep`] runs to its end and returns an [`Experiment`],
+//! which [`report`] prints.
 //!
 //! ```no_run
 //! use speed_bump_user::{

@@ -1,7 +1,8 @@
-//! Compares two experiments. Each value has an interval from the random order of its own experiment. The
-//! experiments are independent, so the interval of a difference combines these two (Zou and Donner,
-//! Statistics in Medicine 27, 2008: the square of each half is the sum of the squares of the two halves that
-//! point towards each other).
+//! Compares two experiments.
+//!
+//! Each value has an interval from the random order of its own experiment. The experiments are independent,
+//! so the interval of a difference combines these two (Zou and Donner, Statistics in Medicine 27, 2008: the
+//! square of each half is the sum of the squares of the two halves that point towards each other).
 
 mod differences;
 mod pairs;

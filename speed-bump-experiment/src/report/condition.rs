@@ -1,7 +1,9 @@
-//! Conditions on a report, for continuous integration: `worth(render_section) > 5%`. A condition compares a
-//! number of the JSON with a bound. Most numbers belong to a function: `worth_low(render*) > 5%` holds if the
-//! worth of any function with such a name is *shown* to be above 5 %, and `worth(…)` if the estimate is. With
-//! two experiments, a condition is about the second one, and `worth_change(…)` about the change.
+//! Conditions on a report, for continuous integration: `worth(render_section) > 5%`.
+//!
+//! A condition compares a number of the JSON with a bound. Most numbers belong to a function:
+//! `worth_low(render*) > 5%` holds if the worth of any function with such a name is *shown* to be above 5 %,
+//! and `worth(…)` if the estimate is. With two experiments, a condition is about the second one, and
+//! `worth_change(…)` about the change.
 
 mod parse;
 

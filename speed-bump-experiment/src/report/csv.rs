@@ -1,6 +1,7 @@
-//! The functions of an experiment as comma-separated values (RFC 4180), with all digits. A cell that begins
-//! like a formula gets an apostrophe before it, because spreadsheets would run it, and names come from
-//! outside.
+//! The functions of an experiment as comma-separated values (RFC 4180), with all digits.
+//!
+//! A cell that begins like a formula gets an apostrophe before it, because spreadsheets would run it, and
+//! names come from outside.
 
 use super::words::{short_verdict, whole_name};
 use crate::{

@@ -1,7 +1,9 @@
-//! A report as one HTML file that fetches nothing. It is readable without colours, drawings and scripts: each
-//! figure has a table of its numbers, as text and with all digits (`<data value>`). Scripts sort, filter, and
-//! show the slice under the pointer. Names from a process are escaped and cut. A policy in the page (Content
-//! Security Policy Level 3) prevents its content from running or fetching anything.
+//! A report as one HTML file that fetches nothing.
+//!
+//! It is readable without colours, drawings and scripts: each figure has a table of its numbers, as text and
+//! with all digits (`<data value>`). Scripts sort, filter, and show the slice under the pointer. Names from a
+//! process are escaped and cut. A policy in the page (Content Security Policy Level 3) prevents its content
+//! from running or fetching anything.
 
 mod cells;
 mod command;

@@ -1,6 +1,7 @@
-//! The times of a session as a profile, in the format and with the tables of Python's `pstats`. A function is
-//! identified by file, line and name. Calls count as in `cProfile`: resuming a generator or coroutine is a
-//! call. Native functions, which `cProfile` does not see, have line 0.
+//! The times of a session as a profile, in the format and with the tables of Python's `pstats`.
+//!
+//! A function is identified by file, line and name. Calls count as in `cProfile`: resuming a generator or
+//! coroutine is a call. Native functions, which `cProfile` does not see, have line 0.
 
 mod edges;
 mod limit;

@@ -1,5 +1,7 @@
 //! A sweep as trace events, for Perfetto, chrome://tracing and speedscope (Trace Event Format, JSON object
-//! form). One track has the phases, one the slices with their delays, and a counter has the throughput. Times
+//! form).
+//!
+//! One track has the phases, one the slices with their delays, and a counter has the throughput. Times
 //! are in us of `CLOCK_MONOTONIC`, so they align with other traces that use that clock (`trace-cmd record -C
 //! mono`, `perf record -k mono`).
 

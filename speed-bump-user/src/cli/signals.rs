@@ -1,7 +1,8 @@
-//! Signals that end a session and the tool. The first signal stops the session, which ends all delays; then
-//! the tool reports. The tool may hang in a write to a frozen terminal (Ctrl-S), or in a file system or
-//! memory that never answers. Then a second signal ends it at once, and without one it ends after three
-//! seconds.
+//! Signals that end a session and the tool.
+//!
+//! The first signal stops the session, which ends all delays; then the tool reports. The tool may hang in a
+//! write to a frozen terminal (Ctrl-S), or in a file system or memory that never answers. Then a second
+//! signal ends it at once, and without one it ends after three seconds.
 
 mod hung;
 

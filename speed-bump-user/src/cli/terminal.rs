@@ -1,8 +1,11 @@
-//! Output to the user and to programs. Each line goes through [`printable`](crate::printable): most lines
-//! contain names that targets chose, and a line break in such a name must not break the line. Text of several
-//! lines is [`Lines`]. `println!` panics when its reader is gone (`list | head`, a closed ssh session). The
-//! tool ignores a missing reader, above all while something is attached. If a write fails for another reason,
-//! such as a full device, the command reports it at its end ([`lost`]).
+//! Output to the user and to programs.
+//!
+//! Each line goes through [`printable`](crate::printable): most lines contain names that targets chose, and a
+//! line break in such a name must not break the line. Text of several lines is [`Lines`].
+//!
+//! `println!` panics when its reader is gone (`list | head`, a closed ssh session). The tool ignores a
+//! missing reader, above all while something is attached. If a write fails for another reason, such as a full
+//! device, the command reports it at its end ([`lost`]).
 
 use std::{
     env,

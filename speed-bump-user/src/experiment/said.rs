@@ -1,5 +1,7 @@
-//! Keeps the last output of a command. A daemon that the command leaves behind may hold the same pipe for
-//! ever. So the output is taken when the command has ended, not when the pipe is closed.
+//! Keeps the last output of a command.
+//!
+//! A daemon that the command leaves behind may hold the same pipe for ever. So the output is taken when the
+//! command has ended, not when the pipe is closed.
 
 use std::{
     io::{self, Read},

@@ -1,6 +1,7 @@
 //! A sweep: it chooses functions and a unit of work if they are not named, counts calls without delays, and
-//! then runs an [experiment](super::run) that delays functions of the running processes. It neither reads
-//! flags nor prints: it takes [`Options`], and tells an [`Observer`] what happens.
+//! then runs an [experiment](super::run) that delays functions of the running processes.
+//!
+//! It neither reads flags nor prints: it takes [`Options`], and tells an [`Observer`] what happens.
 
 mod begin;
 mod census;

@@ -1,6 +1,7 @@
-//! The numbers in Prometheus's text exposition format 0.0.4. Names and units follow its conventions: base
-//! units, `_total` for counters, states as 0 and 1. Names of functions come from a process: they are first
-//! made printable and short, and then the encoder escapes them.
+//! The numbers in Prometheus's text exposition format 0.0.4.
+//!
+//! Names and units follow its conventions: base units, `_total` for counters, states as 0 and 1. Names of
+//! functions come from a process: they are first made printable and short, and then the encoder escapes them.
 
 use prometheus::{
     Encoder as _, TextEncoder,

@@ -1,5 +1,7 @@
-//! Serves the numbers over HTTP/1.1 (RFC 9112): GET of /metrics, and nothing else. Anybody may connect, so
-//! connections are few and short, and none can block others: the oldest is closed to make room for a new one.
+//! Serves the numbers over HTTP/1.1 (RFC 9112): GET of /metrics, and nothing else.
+//!
+//! Anybody may connect, so connections are few and short, and none can block others: the oldest is closed to
+//! make room for a new one.
 
 use std::{
     collections::VecDeque,

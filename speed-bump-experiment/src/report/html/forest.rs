@@ -1,5 +1,6 @@
-//! The functions as a forest plot: worth and sensitivity drawn beside the numbers. It is a table, so it is
-//! readable without the drawing.
+//! The functions as a forest plot: worth and sensitivity drawn beside the numbers.
+//!
+//! It is a table, so it is readable without the drawing.
 
 use maud::{Markup, html};
 

@@ -35,9 +35,10 @@ struct Flags {
 
     /// A unit of work is an answered request on a socket that the processes listen on, TCP or unix: a send
     /// after a receive on the same connection. This is the default. Latencies are measured too, and compared
-    /// if requests come at their own pace You may give several of --progress, --latency, --metric and
-    /// --sockets. Verdicts use the first one on the command line; the sweep records the others, and the
-    /// report says how they changed
+    /// if requests come at their own pace
+    ///
+    /// You may give several of --progress, --latency, --metric and --sockets. Verdicts use the first one on
+    /// the command line; the sweep records the others, and the report says how they changed
     #[arg(long)]
     sockets: bool,
 

@@ -1,8 +1,10 @@
-//! Finds out whether a thread of the tool hangs in a read. Memory and files of a process may never answer: a
-//! file system of FUSE or NFS whose server hangs, or memory that a page-fault handler should fill
-//! (userfaultfd). A thread that reads there waits in the kernel, where no flag reaches it; only the exit of
-//! the tool ends it. So `Reading` polls which system calls the threads are in. A thread that stays in the
-//! same reading call from poll to poll, and does not run in between, may hang.
+//! Finds out whether a thread of the tool hangs in a read.
+//!
+//! Memory and files of a process may never answer: a file system of FUSE or NFS whose server hangs, or memory
+//! that a page-fault handler should fill (userfaultfd). A thread that reads there waits in the kernel, where
+//! no flag reaches it; only the exit of the tool ends it. So `Reading` polls which system calls the threads
+//! are in. A thread that stays in the same reading call from poll to poll, and does not run in between, may
+//! hang.
 
 use std::{collections::HashMap, fs, path::Path};
 

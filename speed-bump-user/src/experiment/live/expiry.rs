@@ -1,7 +1,8 @@
-//! Doses of an experiment expire when the thread that sets them hangs. The session renews its doses while the
-//! tool runs. But the thread of an experiment may hang: in a write to a frozen terminal, or in a file system
-//! that never answers. So another thread takes all doses back when it has not heard from the first one for a
-//! while.
+//! Doses of an experiment expire when the thread that sets them hangs.
+//!
+//! The session renews its doses while the tool runs. But the thread of an experiment may hang: in a write to
+//! a frozen terminal, or in a file system that never answers. So another thread takes all doses back when it
+//! has not heard from the first one for a while.
 
 use std::{
     io,

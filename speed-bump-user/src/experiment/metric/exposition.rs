@@ -1,6 +1,7 @@
-//! Prometheus' text format: parses the samples of a page, and selects some of them. Follows the format's
-//! description (Prometheus, "Exposition formats", version 0.0.4): names may have colons, like vLLM's; label
-//! values are escaped strings, with commas and braces.
+//! Prometheus' text format: parses the samples of a page, and selects some of them.
+//!
+//! Follows the format's description (Prometheus, "Exposition formats", version 0.0.4): names may have colons,
+//! like vLLM's; label values are escaped strings, with commas and braces.
 
 use std::collections::BTreeMap;
 

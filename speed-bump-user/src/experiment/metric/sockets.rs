@@ -1,11 +1,16 @@
-//! Counts the requests that a service answers on its sockets, without knowing its program. BPF programs see
-//! receives and sends of the service's processes on connections that their listening sockets accepted, TCP
-//! and unix streams. A request begins with the first receive after the last send, and is answered with the
-//! first send after that. This fits every protocol in which one side asks and the other answers: HTTP, Redis,
-//! PostgreSQL. The latency is the time from the first receive of the request's data to the first send of its
+//! Counts the requests that a service answers on its sockets, without knowing its program.
+//!
+//! BPF programs see receives and sends of the service's processes on connections that their listening sockets
+//! accepted, TCP and unix streams. A request begins with the first receive after the last send, and is
+//! answered with the first send after that. This fits every protocol in which one side asks and the other
+//! answers: HTTP, Redis, PostgreSQL.
+//!
+//! The latency is the time from the first receive of the request's data to the first send of its
 //! answer, from the end of one system call to the end of the other. It does not include the time that data
 //! waits in the kernel until the process reads it (a queue in front of a busy service), the network, and the
-//! rest of an answer that is sent in pieces. In these cases a unit is not a request:
+//! rest of an answer that is sent in pieces.
+//!
+//! In these cases a unit is not a request:
 //! - Pipelining: requests that arrive before the answer to an earlier one count as part of it
 //!   ([`Requests::more_receives`]), like the pieces of one request.
 //! - Streaming, and messages without a request: only the first send counts as an answer
@@ -14,6 +19,7 @@
 //!   unit.
 //! - TLS: each of the one or two round trips of a handshake is a unit. With persistent connections there are
 //!   few; [`Requests::connections`] has their number.
+//!
 //! Not counted: splice(2) from a socket; QUIC and everything else over UDP; unix sockets of the kinds
 //! `SOCK_SEQPACKET` and `SOCK_DGRAM`. Needs Linux 6.3 or later.
 

@@ -363,6 +363,7 @@ impl Found {
 
 /// Chooses functions, the ones that run most first. Findings about the C library and allocators rarely help;
 /// they are chosen only if they are most of the running time, as in a server that mostly makes system calls.
+///
 /// Also returns functions that no target can name.
 fn chosen(profile: &Profile, worth: f64) -> (Vec<FunctionSeen>, Vec<FunctionSeen>) {
     let is_worth_it =

@@ -1,6 +1,8 @@
-//! Finds the sockets on which processes listen. It asks each descriptor through a copy of it
-//! (`pidfd_getfd(2)`). So the answer comes from the kernel, in any network namespace, and includes MPTCP,
-//! whose listening sockets no list of /proc has under the process's own inode.
+//! Finds the sockets on which processes listen.
+//!
+//! It asks each descriptor through a copy of it (`pidfd_getfd(2)`). So the answer comes from the kernel, in
+//! any network namespace, and includes MPTCP, whose listening sockets no list of /proc has under the
+//! process's own inode.
 
 use std::{
     collections::{BTreeSet, HashSet},

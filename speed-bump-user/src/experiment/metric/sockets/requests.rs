@@ -173,9 +173,10 @@ impl Requests {
     }
 
     /// The mean number of requests in progress, by Little's law: the sum of latencies divided by the time.
-    /// Right if latencies are short compared with the span. Below 1, there was no request for at least the
-    /// rest of the time. Then the service waits for requests, so a delay changes its latency and not its
-    /// throughput (an open loop).
+    /// Right if latencies are short compared with the span.
+    ///
+    /// Below 1, there was no request for at least the rest of the time. Then the service waits for requests,
+    /// so a delay changes its latency and not its throughput (an open loop).
     pub fn mean_in_flight(&self) -> f64 {
         let waited = self.latency.0.saturating_add(self.abandoned_after.0);
         if self.over.0 == 0 { 0.0 } else { waited as f64 / self.over.0 as f64 }
