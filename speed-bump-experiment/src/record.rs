@@ -154,7 +154,7 @@ pub struct Candidate {
     pub name: String,
     /// Its file, as the process sees it.
     pub file: PathBuf,
-    /// The line of its definition, where known.
+    /// The line of its definition, if known.
     pub line: Option<u32>,
     /// What kind of function.
     pub kind: TargetKind,

@@ -30,7 +30,7 @@ use crate::{
     },
     units::Pid,
 };
-use answer::{Attached, Planned, Seen, Stopped, Taken};
+use answer::{Attached, EventsAnswer, Planned, SnapshotAnswer, Stopped};
 pub(crate) use serve::serve;
 
 /// The longest wait of a request for events.
@@ -97,7 +97,7 @@ impl Agent {
             }
             Ask::Snapshot { names } => {
                 let snapshot = self.running()?.snapshot()?;
-                value(&Seen::new(&snapshot, names))
+                value(&SnapshotAnswer::new(&snapshot, names))
             }
             Ask::Sweep(ask) => {
                 self.none_runs()?;
@@ -111,7 +111,7 @@ impl Agent {
                     return value(&sweep.events(wait, &quit));
                 }
                 let running = self.running()?;
-                value(&Taken::new(running.events(wait, &quit)))
+                value(&EventsAnswer::new(running.events(wait, &quit)))
             }
             Ask::Report {} => value(&self.running()?.report()?),
             Ask::Stop {} => self.stop(),

@@ -2,10 +2,10 @@
 
 pub(crate) mod guard;
 mod keeper;
+mod last_output;
 pub(crate) mod live;
 pub(crate) mod machine;
 pub(crate) mod metric;
-mod said;
 mod shell;
 pub(crate) mod sweep;
 

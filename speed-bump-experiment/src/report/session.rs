@@ -33,7 +33,7 @@ pub struct RecordedFunction {
     pub name: String,
     /// The file that it lies in.
     pub file: PathBuf,
-    /// The line of its definition, where known.
+    /// The line of its definition, if known.
     pub line: Option<u32>,
     /// Number of calls.
     pub calls: u64,
@@ -52,7 +52,7 @@ pub struct CallerReport {
     pub name: String,
     /// The file that it lies in, as the process sees it.
     pub file: PathBuf,
-    /// The line of its definition, where known.
+    /// The line of its definition, if known.
     pub line: Option<u32>,
     /// Number of calls; resuming a generator or coroutine counts as a call.
     pub calls: u64,

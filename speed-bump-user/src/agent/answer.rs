@@ -85,13 +85,13 @@ pub(super) struct Attached {
 
 /// A snapshot of the counters.
 #[derive(Debug, Serialize)]
-pub(super) struct Seen<'a> {
+pub(super) struct SnapshotAnswer<'a> {
     at_ns: Nanos,
-    functions: Vec<FunctionSeen<'a>>,
+    functions: Vec<FunctionCounts<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct FunctionSeen<'a> {
+struct FunctionCounts<'a> {
     /// Its number in the session, for `set`.
     function: u32,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -117,7 +117,7 @@ struct Names<'a> {
     line: Option<u32>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> SnapshotAnswer<'a> {
     /// With the functions' names, or only with their numbers.
     pub(super) fn new(snapshot: &'a Snapshot, names: bool) -> Self {
         let functions = snapshot.known.iter().map(|(id, function)| {
@@ -128,7 +128,7 @@ impl<'a> Seen<'a> {
                 file: function.file.to_string_lossy(),
                 line: function.line,
             });
-            FunctionSeen {
+            FunctionCounts {
                 function: id.0,
                 names,
                 calls: stats.calls,
@@ -147,12 +147,12 @@ impl<'a> Seen<'a> {
 
 /// Events since the last request.
 #[derive(Debug, Serialize)]
-pub(super) struct Taken {
+pub(super) struct EventsAnswer {
     events: Vec<Happened>,
     lost: u64,
 }
 
-impl Taken {
+impl EventsAnswer {
     pub(super) fn new(events: Events) -> Self {
         let Events { events, lost } = events;
         Self { events, lost }

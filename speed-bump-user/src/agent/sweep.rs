@@ -34,7 +34,7 @@ const KEPT: usize = 4_096;
 /// The request. Absent fields have the defaults of the command line.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct SweepAsk {
+pub(super) struct SweepRequest {
     pids: Vec<i32>,
     /// Lines of a targets file; without any, the sweep chooses functions by sampling.
     #[serde(default)]
@@ -42,7 +42,7 @@ pub(super) struct SweepAsk {
     #[serde(default)]
     units: Vec<UnitSource>,
     #[serde(default)]
-    bench: Option<BenchAsk>,
+    bench: Option<BenchRequest>,
     #[serde(default)]
     guards: Vec<String>,
     time_ns: Option<u64>,
@@ -72,7 +72,7 @@ pub(super) struct SweepAsk {
 /// A benchmark that runs once a slice.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct BenchAsk {
+struct BenchRequest {
     command: String,
     regex: Option<String>,
     /// The number is a time in units of this many ns; `None`: it is work per second.
@@ -80,12 +80,12 @@ struct BenchAsk {
 }
 
 /// Reads a request.
-pub(super) fn read(ask: serde_json::Map<String, Value>) -> Result<SweepAsk, RequestError> {
+pub(super) fn read(ask: serde_json::Map<String, Value>) -> Result<SweepRequest, RequestError> {
     serde_json::from_value(Value::Object(ask))
         .map_err(|error| RequestError::request(format!("not a request: {error}")))
 }
 
-impl SweepAsk {
+impl SweepRequest {
     /// The processes, and the options of the sweep.
     fn read(self) -> Result<(Vec<Pid>, Options), RequestError> {
         let pids = fields::pids(&self.pids)?;
@@ -189,12 +189,12 @@ pub(super) struct Running {
 
 impl Running {
     /// Starts a sweep. `above` ends it too, whatever the sweep's thread is doing.
-    pub(super) fn start(ask: SweepAsk, above: &Quit) -> Result<Self, RequestError> {
+    pub(super) fn start(ask: SweepRequest, above: &Quit) -> Result<Self, RequestError> {
         let (pids, options) = ask.read()?;
         let sweep = Sweep::new(options).ended_by(above.next_quit());
         sweep.check()?;
         let (quit, log) = (sweep.quit(), Log::default());
-        let mut hears = Hears { log: log.clone(), phase: None, told: None };
+        let mut hears = EventLogger { log: log.clone(), phase: None, told: None };
         let over = Over(log.clone());
         let run = move || {
             let _over = over;
@@ -276,7 +276,7 @@ impl Drop for Over {
 }
 
 /// An observer that logs what it hears.
-struct Hears {
+struct EventLogger {
     log: Log,
     phase: Option<PhaseKind>,
     /// When the number of slices was last logged.
@@ -286,7 +286,7 @@ struct Hears {
 /// How often the number of slices is logged.
 const EVERY: Nanos = Nanos(1_000_000_000);
 
-impl Observer for Hears {
+impl Observer for EventLogger {
     fn step(&mut self, step: Step) {
         self.log.put(Event::Step { step: step.to_string() });
     }
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     fn options(line: &str) -> Result<Options, String> {
-        let ask: SweepAsk = serde_json::from_str(line).map_err(|error| error.to_string())?;
+        let ask: SweepRequest = serde_json::from_str(line).map_err(|error| error.to_string())?;
         ask.read().map(|(_, options)| options).map_err(|error| error.message)
     }
 

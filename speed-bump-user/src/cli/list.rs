@@ -58,7 +58,7 @@ fn print_plans(prepared: &Prepared, plans: &BpfPlans, shown: usize) {
             print_site(site, plans.resolver.calibration());
         }
         for (index, target) in prepared.targets.iter() {
-            Shown { process, plan, shown, plans, policies }.print(index, target);
+            TargetPrinter { process, plan, shown, plans, policies }.print(index, target);
         }
     }
 }
@@ -95,7 +95,7 @@ fn print_rest(selected: usize, shown: usize) {
     }
 }
 
-struct Shown<'a> {
+struct TargetPrinter<'a> {
     process: &'a Process,
     plan: &'a Plan,
     shown: usize,
@@ -103,7 +103,7 @@ struct Shown<'a> {
     policies: &'a PolicyTable,
 }
 
-impl Shown<'_> {
+impl TargetPrinter<'_> {
     fn print(&self, index: TargetIndex, target: &Target) {
         let delay = self.policies.delay(index);
         print("");

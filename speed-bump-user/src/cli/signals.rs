@@ -142,7 +142,7 @@ impl StopSignals {
 
 /// A signal that arrived.
 #[derive(Clone, Copy, Debug)]
-struct Came {
+struct CaughtSignal {
     name: &'static str,
     number: i32,
 }
@@ -163,13 +163,13 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Came {
+    async fn next(&mut self) -> CaughtSignal {
         let (name, kind) = tokio::select! {
             _ = self.interrupt.recv() => ("SIGINT", SignalKind::interrupt()),
             _ = self.terminate.recv() => ("SIGTERM", SignalKind::terminate()),
             _ = self.hangup.recv() => ("SIGHUP", SignalKind::hangup()),
         };
-        Came { name, number: kind.as_raw_value() }
+        CaughtSignal { name, number: kind.as_raw_value() }
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) fn run(arguments: &SweepArgs) -> Result<ExitCode, Failure> {
     let signals = StopSignals::on_each(move || quit.ask(), Second::with(arguments.engine.engine))
         .context("cannot listen for signals")
         .map_err(|error| Failure::new(SYSTEM, error))?;
-    let mut shown = Shown::begin(arguments, &signals)?;
+    let mut shown = ProgressObserver::begin(arguments, &signals)?;
     if arguments.plan {
         let outlook = sweep.plan(&arguments.pids, &mut shown);
         shown.preparing = None;
@@ -87,7 +87,7 @@ fn plan(arguments: &SweepArgs, outlook: &Outlook) -> Lines {
 }
 
 /// Shows and exports progress while the sweep runs.
-struct Shown<'a> {
+struct ProgressObserver<'a> {
     quiet: bool,
     signals: &'a StopSignals,
     preparing: Option<Preparing>,
@@ -96,7 +96,7 @@ struct Shown<'a> {
     exported: SweepProgress,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> ProgressObserver<'a> {
     fn begin(arguments: &SweepArgs, signals: &'a StopSignals) -> Result<Self, Failure> {
         let quiet = arguments.quiet;
         let exported = SweepProgress::new(arguments.guards.len());
@@ -115,7 +115,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-impl Observer for Shown<'_> {
+impl Observer for ProgressObserver<'_> {
     fn step(&mut self, step: Step) {
         self.preparing.get_or_insert_with(|| Preparing::begin(self.quiet)).step(step);
     }

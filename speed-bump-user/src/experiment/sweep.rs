@@ -55,7 +55,7 @@ impl Sweep {
         Self { options, quit: Quit::default() }
     }
 
-    /// Lets this end the sweep too.
+    /// Sets the [`Quit`] that ends the sweep.
     #[must_use]
     pub fn ended_by(self, quit: Quit) -> Self {
         Self { quit, ..self }

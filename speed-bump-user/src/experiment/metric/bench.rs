@@ -13,8 +13,8 @@ use regex_automata::meta::Regex;
 use super::{Metric, Reading};
 use crate::{
     experiment::{
+        last_output::LastOutput,
         record::{By, Quantity},
-        said::Said,
         shell::{ShellCommand, wait_for},
         subject,
     },
@@ -106,8 +106,8 @@ struct Running {
     shell: ShellCommand,
     start: Nanos,
     ended: Arc<OnceLock<Nanos>>,
-    output: Said,
-    errors: Said,
+    output: LastOutput,
+    errors: LastOutput,
 }
 
 impl Bench {
@@ -158,7 +158,7 @@ impl Metric for Bench {
             wait_for(pid);
             let _ = tells.set(now());
         })?;
-        let (output, errors) = (Said::read(output)?, Said::read(errors)?);
+        let (output, errors) = (LastOutput::read(output)?, LastOutput::read(errors)?);
         self.running = Some(Running { shell, start, ended, output, errors });
         Ok(())
     }
@@ -181,7 +181,7 @@ impl Metric for Bench {
             return Ok(None);
         };
         let status = shell.end()?;
-        let text = |said: Said| String::from_utf8_lossy(&said.take()).into_owned();
+        let text = |said: LastOutput| String::from_utf8_lossy(&said.take()).into_owned();
         let (output, errors) = (text(output), text(errors));
         if !status.success() {
             let said = last_lines(if errors.trim().is_empty() { &output } else { &errors });

@@ -146,10 +146,10 @@ impl SweepSession {
         Ok(())
     }
 
-    /// Has calls be timed from here on, or not any more.
+    /// Switches timing of calls on or off.
     ///
     /// # Errors
-    /// The session is over, or cannot.
+    /// The session is over, or cannot time calls.
     pub(super) fn time_calls(&self, times: bool) -> Result<(), SweepError> {
         match self.handle.controls().time_calls(times) {
             Err(SessionError::Over) => {
@@ -162,7 +162,7 @@ impl SweepSession {
     }
 }
 
-/// Where a session has these targets, which are those that it has now.
+/// The places of these targets in a session that has exactly these targets.
 fn places(controls: &Controls, wanted: &Targets) -> Vec<TargetIndex> {
     let of_session = controls.targets();
     let mut left: Vec<_> = of_session.iter().filter(|(_, of)| !of.is_dropped).collect();

@@ -22,12 +22,12 @@ const POLL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// A thread that reads a command's output. Dropping it ends the thread.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct LastOutput {
     is_taken: Arc<AtomicBool>,
     reader: Option<JoinHandle<Vec<u8>>>,
 }
 
-impl Said {
+impl LastOutput {
     /// Starts to read a stream.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl Said {
     }
 }
 
-impl Drop for Said {
+impl Drop for LastOutput {
     fn drop(&mut self) {
         let _ = self.end();
     }
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn the_last_is_kept() {
         let (from, mut to) = io::pipe().unwrap();
-        let said = Said::read(from).unwrap();
+        let said = LastOutput::read(from).unwrap();
         to.write_all(&vec![b'a'; 5 * KEPT]).unwrap();
         to.write_all(b"the end").unwrap();
         drop(to);
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn output_of_other_processes_is_not_waited_for() {
         let (from, mut to) = io::pipe().unwrap();
-        let said = Said::read(from).unwrap();
+        let said = LastOutput::read(from).unwrap();
         to.write_all(b"done").unwrap();
         assert_eq!(said.take(), b"done");
         assert_eq!(to.write_all(b"more").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn endless_output_is_not_read_for_ever() {
         let (from, mut to) = io::pipe().unwrap();
-        let said = Said::read(from).unwrap();
+        let said = LastOutput::read(from).unwrap();
         let says = thread::spawn(move || while to.write_all(b"again\n").is_ok() {});
         thread::sleep(Duration::from_millis(50));
         assert_eq!(said.take().len(), KEPT);
