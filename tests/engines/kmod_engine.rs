@@ -420,7 +420,7 @@ fn doctor_tells_of_the_module_and_of_what_is_left_there() {
     module.command(&format!("+{}:cold 5", fixture.program().display())).unwrap();
     let said = doctor();
     assert!(
-        said.contains("loaded, enabled, 2 targets: 1 of process") && said.contains("1 of others"),
+        said.contains("loaded, enabled, 2 targets: 1 of process") && said.contains("1 of other programs"),
         "{said}"
     );
     session.kill().unwrap();

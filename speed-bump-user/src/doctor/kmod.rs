@@ -112,8 +112,8 @@ mod tests {
         let look = || check(Module::look(folder.path()), &Records::look(folder.path()));
         let found = look();
         assert_eq!(found.status, CheckStatus::Warn);
-        let said =
-            "loaded, enabled, 1 target: 1 of others; the loaded module speed_bump is not this project's";
+        let said = "loaded, enabled, 1 target: 1 of other programs; the loaded module speed_bump is not this \
+             project's";
         assert!(found.detail.starts_with(said), "{found:?}");
         assert!(found.way_out.unwrap().contains("load the module in kmod/"));
 

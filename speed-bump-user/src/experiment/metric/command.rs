@@ -161,16 +161,16 @@ impl Numbers {
                 format!("`{command}` printed a line of more than {LONGEST_LINE} bytes, which is not a number")
             }
             Ended::Still(silent) => format!(
-                "`{command}` has printed nothing for {}: it must repeatedly print the present value, even if it \
-                 has not changed",
+                "`{command}` has printed nothing for {}: it must repeatedly print the present value, even if \
+                 it has not changed",
                 Nanos(silent.0 / 1_000_000_000 * 1_000_000_000)
             ),
             Ended::Closed => {
                 let how =
                     self.shell.end().map_or_else(|error| error.to_string(), |status| status.to_string());
                 format!(
-                    "`{command}` ended ({how}): it must repeatedly print the present value, like `while sleep 0.01; \
-                     do …; done`"
+                    "`{command}` ended ({how}): it must repeatedly print the present value, like `while \
+                     sleep 0.01; do …; done`"
                 )
             }
         })
