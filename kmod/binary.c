@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The file that a target is in: finds it, finds the function in it, and tells later whether its
+ * A target's file: opens it, finds the function in it, and later reports whether its
  * path still leads there. A breakpoint belongs to a file, not to a path: after an upgrade, new
  * processes run another file.
  */
@@ -24,7 +24,7 @@ static int find_in_file(struct sb_target *target, struct file *file)
 	err = file_permission(file, MAY_READ);
 	if (err)
 		return err;
-	/* Somebody is writing it: what is an instruction now need not be one in a moment. */
+	/* Another process is writing it: an instruction may become something else at any time. */
 	if (inode_is_open_for_write(target->inode))
 		return -EBUSY;
 	err = vfs_getattr(&target->file, &stat, STATX_SIZE | STATX_MTIME, AT_STATX_SYNC_AS_STAT);
@@ -41,9 +41,9 @@ static int find_in_file(struct sb_target *target, struct file *file)
  *
  * Sets the target's file and its inode, which sb_binary_put() gives back, and its offset.
  *
- * Return: 0; -ENOENT without such a file or function; -ENOEXEC if the file is no ELF file that this
- * machine runs; -EBUSY while it is open for writing; or what looking it up and reading it failed
- * with.
+ * Return: 0; -ENOENT without such a file or function; -ENOEXEC if the file is not ELF that this
+ * machine runs; -EBUSY while it is open for writing; or the error of looking it up or reading
+ * it.
  */
 int sb_binary_find(struct sb_target *target)
 {
@@ -53,7 +53,7 @@ int sb_binary_find(struct sb_target *target)
 	err = kern_path(target->path, LOOKUP_FOLLOW, &target->file);
 	if (err)
 		return err;
-	/* To open a device or a pipe may wait, or do something. */
+	/* Opening a device or a pipe may block, or have effects. */
 	err = -ENOEXEC;
 	if (!d_is_reg(target->file.dentry))
 		goto put;
@@ -72,7 +72,7 @@ put:
 	return err;
 }
 
-/** sb_binary_put - gives back what sb_binary_find() has found, if anything. */
+/** sb_binary_put - releases what sb_binary_find() has found, if anything. */
 void sb_binary_put(struct sb_target *target)
 {
 	iput(target->inode);
@@ -82,11 +82,11 @@ void sb_binary_put(struct sb_target *target)
 }
 
 /**
- * sb_binary_state - tells what has become of a target's file
+ * sb_binary_state - the state of a target's file
  * @target: the target
  *
- * The path is looked up as the caller sees it, who may be in another mount namespace than who added
- * the target.
+ * The path is looked up in the caller's mount namespace. The process that added the target may have
+ * been in another one.
  *
  * Return: "current"; "missing" if the path leads nowhere; "replaced" if it leads to another file;
  * "modified" if the file was written to.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Parses one command. Words are separated by exactly one space; a single newline may end the line.
- * Whatever is not exactly a command is refused rather than guessed at.
+ * Everything else is refused rather than guessed at.
  */
 #ifdef __KERNEL__
 #include <linux/errno.h>
@@ -71,7 +71,7 @@ static int parse_number(struct span text, u64 max, u64 *number)
 
 		if (digit > 9)
 			return -EINVAL;
-		/* max is far below what a u64 holds: value cannot wrap before this is seen. */
+		/* max is far below 2^64: value cannot wrap before this check. */
 		value = too_large ? value : value * 10 + digit;
 		too_large = too_large || value > max;
 	}
@@ -91,7 +91,8 @@ static int copy(char *to, size_t size, struct span from)
 }
 
 /*
- * PATH:SYMBOL. The last colon separates: no symbol of a compiler has one, and a path may.
+ * PATH:SYMBOL, separated by the last colon: compilers put none into symbols, but a path may
+ * have one.
  */
 static int parse_place(struct span word, struct sb_command *command)
 {
@@ -166,7 +167,7 @@ static int parse_options(struct span rest, struct sb_command *command)
  * @length: its length
  * @delay_ns: the delay
  *
- * Return: 0, -EINVAL if it is no number, -ERANGE beyond ten seconds.
+ * Return: 0, -EINVAL if it is not a number, -ERANGE beyond ten seconds.
  */
 int sb_parse_delay(const char *text, size_t length, u64 *delay_ns)
 {

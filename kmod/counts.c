@@ -10,7 +10,7 @@ void sb_counts_add(struct sb_counts *sum, const struct sb_counts *more)
 	sum->interrupted += more->interrupted;
 }
 
-/* Adds all CPUs up. What is counted meanwhile may or may not be in it. */
+/* Adds up all CPUs. Calls that are counted meanwhile may or may not be included. */
 void sb_counts_read(struct sb_counts __percpu *counts, struct sb_counts *sum)
 {
 	int cpu;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What a target has counted: one set for each CPU, so that a hit writes to no line that another CPU
- * writes to.
+ * The counters of a target: one set for each CPU, so that no two CPUs write to the same cache line
+ * when the target is hit.
  */
 #ifndef SPEED_BUMP_COUNTS_H
 #define SPEED_BUMP_COUNTS_H

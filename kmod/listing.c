@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The text of targets_list. All targets take more than the page that one read can have, and the
- * counts change between one read and the next: who reads gets the rest of the text that was made
+ * counts change between one read and the next: a reader gets the rest of the text that was made
  * when the reading began.
  */
 #include <linux/fs.h>

@@ -136,7 +136,7 @@ static int __init speed_bump_init(void)
 
 static void __exit speed_bump_exit(void)
 {
-	/* The spins end first: what follows waits for whoever is in a file or in a handler. */
+	/* The spins end first: the next steps wait for users of the files and for handlers. */
 	WRITE_ONCE(sb_enabled, false);
 	sb_targets_close();
 	sysfs_remove_bin_file(folder, &targets_list);

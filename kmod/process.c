@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The filter by process. A struct pid rather than a number is kept and compared: a number that the
- * kernel hands out again is another process.
+ * The filter by process. We keep and compare a struct pid and not a number: a number that the
+ * kernel reuses means another process.
  */
 #include <linux/pid.h>
 #include <linux/rcupdate.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The delay. The task keeps its CPU, as if the function itself took longer, but gives it up to
- * others that want it, and stops when it is killed or when nobody wants the delay any more.
+ * others that want it, and stops when it is killed or when the target is removed or disabled.
  */
 #include <linux/ktime.h>
 #include <linux/processor.h>

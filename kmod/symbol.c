@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Where a function begins in an ELF file. The file is read in pieces of a few KiB, however large
- * its tables are, and nothing in it is believed. Only functions count: a breakpoint in data would
+ * its tables are, and everything in it is checked. Only functions count: a breakpoint in data would
  * corrupt it. What .dynsym exports is preferred to .symtab, and a global symbol to a local one.
  *
  * Builds in user space too, where it is tested with damaged files.

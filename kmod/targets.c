@@ -165,8 +165,8 @@ static int update(const struct sb_command *command)
 }
 
 /*
- * Ends the spins, takes the breakpoint away, and leaves the rest to the reaper: a removal waits for
- * nobody.
+ * Ends the spins, removes the breakpoint, and leaves the rest to the reaper: a removal waits for
+ * nothing.
  */
 static void remove(struct sb_target *target)
 {

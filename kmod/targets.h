@@ -2,7 +2,7 @@
 /*
  * The targets: what there is to delay, and how commands change it.
  *
- * A target lives as long as somebody refers to it. The list refers to it until it is removed; after
+ * A target lives as long as it has a reference. The list refers to it until it is removed; after
  * that, the reaper does, until no handler can be in it.
  */
 #ifndef SPEED_BUMP_TARGETS_H

@@ -151,7 +151,7 @@ static size_t print(const struct sb_command *command, char *to, size_t size)
 	return length;
 }
 
-/* Whatever is accepted says what it was written as, up to leading zeros and the newline. */
+/* An accepted command, written out again, is the line, up to leading zeros and the newline. */
 static void check_accepted(const char *line, const struct sb_command *command)
 {
 	char text[SB_LINE_MAX + 64];

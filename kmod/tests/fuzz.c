@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Writes random commands, sound and damaged ones, and knows of the sound ones what must come of
- * them: a model of the module's targets runs along, and is compared with the listing.
+ * Writes random commands, sound and damaged ones, and knows the right answer to the sound
+ * ones: it keeps a model of the module's targets, and compares it with the listing.
  */
 #define _GNU_SOURCE
 #include <errno.h>

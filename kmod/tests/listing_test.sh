@@ -60,7 +60,7 @@ is "after readers that left early" "64 0" "$(is_whole $S/targets_list)"
 exec 5< $S/targets_list
 head -c 10 <&5 > /dev/null
 put targets "-*" > /dev/null
-is "who has begun reads on in what was there" 63 "$(tail -n +2 <&5 | wc -l)"
+is "a reader that has begun gets the rest of its text" 63 "$(tail -n +2 <&5 | wc -l)"
 exec 5<&-
-is "who begins now does not" "" "$(cat $S/targets_list)"
+is "a new reader does not" "" "$(cat $S/targets_list)"
 finish

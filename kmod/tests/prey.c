@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the tests slow down: calls a function so many times, in this process or in others. With a
- * fourth argument, it first waits for a line on its standard input, so that a test can act before
- * the first call.
+ * The program that the tests slow down: it calls a function a number of times, in this process or
+ * in others. With a fourth argument, it first waits for a line on its standard input, so that a
+ * test can act before the first call.
  */
 #define _GNU_SOURCE
 #include <elf.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Writes TEXT to FILE in one write, and prints what came of it: "ok", or the name of the error. */
+/* Writes TEXT to FILE in one write, and prints the result: "ok", or the name of the error. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
