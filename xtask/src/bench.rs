@@ -1,7 +1,7 @@
-//! `cargo xtask bench`: what was promised, measured on this machine. No test and no CI runs it.
+//! `cargo xtask bench`: measures on this machine what we promise. Neither tests nor CI run it.
 //!
-//! Nothing is pinned and no setting of the system is changed: the numbers are those of an ordinary machine,
-//! and a busy one spoils them.
+//! It pins nothing and changes no setting of the system, so the numbers are those of an ordinary machine. A
+//! busy machine spoils them.
 
 mod accuracy;
 mod big_library;
@@ -28,41 +28,41 @@ use crate::{release, root, shell};
 
 #[derive(Subcommand)]
 pub(crate) enum Bench {
-    /// Whether functions get slower by what was asked for, measured inside C and Python services.
+    /// Whether functions get slower by the requested time, measured inside C and Python services.
     Accuracy(accuracy::Options),
     /// How long resolving takes: 50,000 symbols and 500 MB, one glob and 1,000 targets.
     Resolve,
     /// How long attaching and detaching take with 1 to 10,000 probe sites, and what a hit costs.
     Cycles,
-    /// What Python programs lose while the tool is attached and nothing matches, after it has left, and what
-    /// a matched call costs.
+    /// What Python programs lose while the tool is attached and nothing matches, and after it has detached;
+    /// and what a matched call costs.
     Python(python::Options),
     /// How long it takes from the start of the tool to the first delay, and from SIGINT to its exit.
     Start(start::Options),
     /// What a call loses to this tool, and to other tools that could delay it.
     Peers(peers::Options),
-    /// Whether programs whose function is delayed do what they do when it is really slower.
+    /// Whether a delayed function affects its program like a function that is really slower.
     Truth(truth::Options),
-    /// How long a session takes to change doses and to tell its counters, also while helpers come and go.
+    /// How long a session takes to change doses and to read its counters, also while helpers come and go.
     Handle,
     /// What a call loses at a probe, beside an empty program at the same instruction.
     Trap,
-    /// What sweeps find in services of which it is known what matters.
+    /// What sweeps find in services for which the truth is known.
     Planted(planted::Options),
-    /// Whether calls and own times of `--times` are those of cProfile, which watches the same calls.
+    /// Whether the calls and own times of `--times` are those of cProfile for the same calls.
     Profile(profile::Options),
-    /// Whether experiments are as sure as they say: many of them, on simulated services.
+    /// Whether experiments are as certain as they claim: many of them, on simulated services.
     Statistics,
-    /// How long reports take to be made, and how long they are.
+    /// How long it takes to make reports, and how long they are.
     Reports,
-    /// What a system call on a socket takes longer while requests are counted.
+    /// By how much a system call on a socket gets slower while requests are counted.
     Sockets,
-    /// How long a thread stands still while the helper is loaded, by what the program does, and where the
-    /// time goes.
+    /// How long a thread is stopped while the helper is loaded, by the program's activity, and which steps
+    /// take the time.
     Inject,
 }
 
-/// Builds the tool, where it is needed, and runs one of them.
+/// Builds the tool if necessary, and runs a bench.
 pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     let tool = || {
         let tool = release::build()?;
@@ -102,7 +102,7 @@ fn of_library(name: &str) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a command to its end; what it printed on standard output, and how long it took.
+/// Runs a command to its end. Returns its standard output, and how long it took.
 fn timed(command: &mut Command) -> Result<(String, Duration)> {
     let start = Instant::now();
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
@@ -120,7 +120,7 @@ fn median_time(runs: usize, mut run: impl FnMut() -> Result<Duration>) -> Result
     times.get(times.len() / 2).copied().context("nothing was run")
 }
 
-/// How long the tool takes to start and to measure the machine, which every run of it does first.
+/// How long the tool takes to start and to measure the machine, which each run does first.
 fn calibration_time(tool: &Path) -> Result<Duration> {
     median_time(5, || Ok(timed(Command::new(tool).arg("calibrate"))?.1))
 }

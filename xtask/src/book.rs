@@ -1,6 +1,6 @@
 //! `cargo xtask book`: the documents as a book, with a search, in target/book.
 //!
-//! Fails where the book leaves out a document, or has one that is not there.
+//! Fails if the book leaves out a document, or lists a missing one.
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
@@ -13,7 +13,7 @@ const BOOK: Tool = Tool {
     name: "mdbook",
     version: "0.5.4",
     says: "mdbook v0.5.4",
-    // It need not watch, nor serve.
+    // It need not watch or serve.
     features: &["--no-default-features", "--features", "search"],
 };
 

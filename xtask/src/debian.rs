@@ -1,7 +1,7 @@
-//! Debian's packages, fetched (`archive`) and unpacked (`root`) beside the system and without its knowledge.
+//! Debian's packages, fetched (`archive`) and unpacked (`root`) without touching the system.
 
 mod archive;
 mod root;
 
-pub(crate) use archive::{Archive, codename, mirror, ways_to_the_network};
+pub(crate) use archive::{Archive, codename, mirror, network_settings};
 pub(crate) use root::{extract, prepare};

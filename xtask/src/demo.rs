@@ -1,7 +1,7 @@
 //! `cargo xtask demo`: what the tool is for, shown on a small web service in a minute.
 //!
-//! However it ends, the service, its client and the tool end too: each is stopped when its owner here is
-//! dropped, and the service also ends with its standard input.
+//! Whenever it ends, the service, its client and the tool end too: each stops when its owner here is dropped,
+//! and the service also ends with its standard input.
 
 mod conclusion;
 mod load;
@@ -29,17 +29,17 @@ use load::{Load, Throughput};
 use python::Python;
 use stop::Stop;
 
-/// The hot function that does not matter, and how often a request calls it (`CANDIDATES` in service.py).
+/// The hot function, which does not matter, and how often a request calls it (`CANDIDATES` in service.py).
 const HOT: Function = Function { name: "score_candidate", calls: 8 };
-/// The cold one that does (`SECTIONS` in service.py).
+/// The cold one, which does (`SECTIONS` in service.py).
 const COLD: Function = Function { name: "render_section", calls: 5 };
 /// The targets, in this order.
 const FUNCTIONS: [Function; 2] = [HOT, COLD];
-/// What each call of either gets slower by.
+/// The delay of each call of either function.
 const DELAY: &str = "1ms";
 const DELAY_MS: f64 = 1.0;
 const DELAY_NS: u64 = 1_000_000;
-/// The service's device. It outlasts all calls of the hot function with their delays: 8 × (0.3 + 1) ms.
+/// The service's device. It takes longer than all delayed calls of the hot function: 8 × (0.3 + 1) ms.
 const DEVICE_MS: f64 = 20.0;
 
 #[derive(Args)]
@@ -64,7 +64,7 @@ impl Function {
         format!("*/demo/service.py:{}", self.name)
     }
 
-    /// By what a request would get slower if it waited for every call.
+    /// How much slower a request would get if it waited for every call.
     fn added_ms(self) -> f64 {
         f64::from(self.calls) * DELAY_MS
     }
@@ -101,7 +101,7 @@ impl Stage {
     fn set(python: &Python, tool: PathBuf) -> Result<Self> {
         let script = |name| places::root().join("demo").join(name);
         let mut command = python.command(&script("service.py"));
-        // A process group of its own: Ctrl-C is for us, who then end it in order.
+        // A process group of its own: Ctrl-C is for us, and we then end it in order.
         command.args(["--until-eof", "--device-ms", &DEVICE_MS.to_string()]).process_group(0);
         let service = Service::start(&mut command)?;
         let port = service.ready()["port"].as_u64().context("the service does not say its port")?;
@@ -151,7 +151,7 @@ impl Stage {
         let without = [&before, &base, &after];
         let waited = [(HOT, &hot, hot_delivered), (COLD, &cold, cold_delivered)].map(
             |(function, delayed, delivered)| {
-                (function, delivered, Waited::of(delivered.each_request_ms(function), delayed, &without))
+                (function, delivered, Waited::new(delivered.each_request_ms(function), delayed, &without))
             },
         );
         println!("\nThe requests waited for");
@@ -170,7 +170,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Asks for all functions at once, and says goodbye.
+    /// Tests all functions at once, and says goodbye.
     fn sweep(&self, seconds: u64, stop: &Stop) -> Result<()> {
         if seconds > 0 {
             println!("\nThe same for all functions of the service, by `sweep`, in {seconds} s at most:\n");
@@ -197,7 +197,7 @@ impl Stage {
         Ok(session)
     }
 
-    /// Measures with calls of this function alone delayed; also what was delayed meanwhile.
+    /// Measures with only this function's calls delayed; also returns the delays.
     fn slowed(
         &self,
         session: &mut Agent,
@@ -226,12 +226,12 @@ struct Delivered {
 }
 
 impl Delivered {
-    /// What a call was delayed.
+    /// The delay of a call.
     fn each_ms(self) -> f64 {
         self.ms / self.calls.max(1.0)
     }
 
-    /// What a request would have got slower by, had it waited for each call.
+    /// How much slower a request would have got, if it had waited for each call.
     fn each_request_ms(self, function: Function) -> f64 {
         self.each_ms() * f64::from(function.calls)
     }
@@ -245,7 +245,7 @@ fn delivered(session: &mut Agent, function: Function) -> Result<Delivered> {
     Ok(Delivered { calls: number("delayed"), ms: number("delivered_ns") / 1e6 })
 }
 
-/// Says that others keep this machine busy: during the demo itself not even one processor is.
+/// Reports that other programs keep this machine busy: the demo itself does not even use one processor.
 fn busy() -> Option<String> {
     let average = fs::read_to_string("/proc/loadavg").ok()?;
     let average: f64 = average.split_ascii_whitespace().next()?.parse().ok()?;

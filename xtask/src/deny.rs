@@ -1,4 +1,4 @@
-//! `cargo xtask deny`: what deny.toml says of the crates that the workspace uses.
+//! `cargo xtask deny`: checks the crates of the workspace against deny.toml.
 //!
 //! Advisories are left out: their database is on GitHub, which not every machine that runs the checks can
 //! reach.
@@ -12,7 +12,7 @@ use crate::{shell, tools::Tool};
 
 const DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2", says: "cargo-deny 0.20.2", features: &[] };
 
-/// Checks; fails on the first kind of check that finds something.
+/// Runs the checks; fails at the first kind that finds something.
 pub(crate) fn run() -> Result<()> {
     let checks = ["licenses", "bans", "sources"];
     let mut deny = Command::new(DENY.ensure()?);

@@ -1,4 +1,4 @@
-//! `cargo xtask ebpf`: the BPF objects that are checked in beside the loader.
+//! `cargo xtask ebpf`: builds or checks the BPF objects that the loader embeds.
 //!
 //! A build gives the same bytes in any folder, for any user: the compiler and the linker are pinned
 //! (`toolchain`), source paths are remapped and debugging sections dropped (`build`).
@@ -18,7 +18,7 @@ use toolchain::Toolchain;
 /// The processors that the programs are built for. BPF code is the same; `pt_regs` is not.
 const ARCHITECTURES: [&str; 2] = ["x86_64", "aarch64"];
 
-/// The file beside the objects that says what they were built with.
+/// The file beside the objects that records the tools they were built with.
 const RECORD: &str = "toolchain.txt";
 
 #[derive(Args)]

@@ -18,12 +18,12 @@ use speed_bump_testing::places;
 
 use crate::shell;
 
-/// The version that is installed where there is none.
+/// The version that is installed if there is none.
 const CARGO_FUZZ: &str = "0.13.2";
 /// Seconds after which a single input counts as a hang, and MiB after which it counts as a leak.
 const INPUT_SECONDS: u32 = 20;
 const MEMORY_MIB: u32 = 2048;
-/// Longest inputs, in bytes, where the usual 4,096 are too few or too slow.
+/// Longest inputs, in bytes, for targets where the usual 4,096 are too few or too slow.
 const LENGTHS: [(&str, u32); 6] = [
     ("debug_files", 8192),
     ("elf_file", 8192),
@@ -40,10 +40,10 @@ pub(crate) struct Options {
     /// How long each runs.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// How many inputs each is given, however long that takes.
+    /// How many inputs each gets, instead of a time.
     #[arg(long, conflicts_with = "seconds")]
     runs: Option<u64>,
-    /// `address` looks at memory too; `none` finds panics and hangs, and is up to ten times as fast.
+    /// `address` checks memory too; `none` finds panics and hangs, and is up to ten times as fast.
     #[arg(long, default_value = "address", value_parser = ["address", "none"])]
     sanitizer: String,
 }
@@ -134,7 +134,7 @@ impl Cargo {
         command
     }
 
-    /// Runs one target into a file; whether it found nothing.
+    /// Runs one target, with its output in a file. Returns whether it found nothing.
     fn run(&self, name: &str, options: &Options, log: &Path) -> Result<bool> {
         let corpus = folder().join("corpus").join(name);
         fs::create_dir_all(&corpus).with_context(|| format!("cannot make {}", corpus.display()))?;

@@ -8,7 +8,7 @@ use crate::vm;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Fetch newer headers and compilers, even where some are there.
+    /// Fetch newer headers and compilers, even if some are there.
     #[arg(long)]
     update: bool,
 }

@@ -9,7 +9,7 @@ use std::{
 
 use speed_bump_testing::{places, skip};
 
-/// Where the links of a document lead that are not to other machines: path and anchor, and their line.
+/// The links of a document within this repository: line, path and anchor.
 fn links(text: &str) -> Vec<(usize, &str, Option<&str>)> {
     let mut found = Vec::new();
     let mut in_sample = false;

@@ -1,7 +1,7 @@
 //! Developer commands: `cargo xtask --help`.
 //!
-//! A command is one file, listed in `Command`; what several need lies in `shell`, `system` and
-//! `speed_bump_testing`.
+//! A command is one file, listed in `Command`; `shell`, `system` and `speed_bump_testing` have what several
+//! commands need.
 
 mod api;
 mod bench;
@@ -44,7 +44,7 @@ struct Arguments {
 enum Command {
     /// Write the interface of the library to speed-bump-user/api.txt, or check that it is what the file says.
     Api(api::Options),
-    /// Run what `note-program` has noted: how programs that cargo built come to run as root.
+    /// Run a program for `note-program`'s job as root: how programs that cargo built come to run as root.
     #[command(hide = true)]
     AsRoot(root::AsRoot),
     /// Measure accuracy, resolving and attaching on this machine. Asks for root.
@@ -56,13 +56,13 @@ enum Command {
     Demo(demo::Options),
     /// Check the licences, versions and sources of all crates (cargo-deny, which is built once).
     Deny,
-    /// Build the BPF objects that the loader embeds, or check that they are what the source says.
+    /// Build the BPF objects that the loader embeds, or check that they match the source.
     Ebpf(ebpf::Options),
-    /// Give hostile input to everything that is read from a target, with cargo-fuzz. Needs a nightly Rust.
+    /// Fuzz everything that the tool reads from a target, with cargo-fuzz. Needs a nightly Rust.
     Fuzz(fuzz::Options),
     /// Build the kernel module in kmod/ for each of Debian's kernels that it is tested on. Needs root.
     Kmod(kmod::Options),
-    /// Note a program in a file, in place of running it.
+    /// Note a program in a file, instead of running it.
     #[command(hide = true)]
     NoteProgram(root::Note),
     /// Package each published crate, and check that it compiles from its package.
@@ -71,14 +71,14 @@ enum Command {
     Packages(packages::Options),
     /// Fetch Debian's newer Pythons, and an old one, into target/pythons, for tests.
     Pythons(pythons::Options),
-    /// Attach to live Python servers and leave them, hundreds of times. Asks for root.
+    /// Attach to live Python servers and detach, hundreds of times. Asks for root.
     Soak(soak::Options),
     /// Run all tests and say what was skipped and why. Asks for root.
     Test(test::Options),
 }
 
 fn main() -> ExitCode {
-    // Other users run Pythons that are fetched, and read what tests make, whatever the umask of ours.
+    // Other users run the fetched Pythons and read files that tests make, whatever our umask is.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let result = match Arguments::parse().command {
         Command::Api(options) => api::run(&options).map(|()| ExitCode::SUCCESS),

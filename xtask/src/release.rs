@@ -7,7 +7,7 @@ use speed_bump_testing::places;
 
 use crate::{root, shell};
 
-/// Builds it, and returns the program. As root on behalf of a user, who has built it: just returns it.
+/// Builds it, and returns the program. If we run as root for a user, who has built it, only returns it.
 pub(crate) fn build() -> Result<PathBuf> {
     if let Some(tool) = env::var_os(root::TOOL_VARIABLE) {
         return Ok(tool.into());

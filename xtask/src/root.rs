@@ -1,10 +1,9 @@
-//! Running as root what needs it, and nothing else: what is built is built by the user.
+//! Runs as root only what needs it: the user builds.
 //!
-//! Whoever is root already is asked for nothing. For everybody else a *job* is written: a line for each
-//! program that is to run, with its arguments, folder and environment. sudo, doas or pkexec then runs this
-//! very xtask with the job (`xtask as-root`), whatever each of them does to the environment. When its
-//! programs have ended, files in the working tree that they made are given to the user, so that the next
-//! build can replace them.
+//! If we are root already, we ask for nothing. Otherwise we write a *job*: a line for each program to run,
+//! with its arguments, folder and environment. sudo, doas or pkexec then runs this very xtask with the job
+//! (`xtask as-root`), whatever each of them does to the environment. When the job's programs have ended, the
+//! files that they made in the working tree are given to the user, so that the next build can replace them.
 
 mod job;
 
@@ -23,10 +22,10 @@ use job::{Job, Program};
 
 pub(crate) use job::{AsRoot, Note, as_root, note};
 
-/// Names the tool that was built before this xtask was run as root; cargo is not asked again.
+/// Path of the tool that was built before this xtask ran as root; cargo is not called again.
 pub(crate) const TOOL_VARIABLE: &str = "SPEED_BUMP_XTASK_TOOL";
 
-/// What runs a command as root, the most usual first.
+/// Programs that run a command as root, the most common first.
 const MEANS: [&str; 3] = ["sudo", "doas", "pkexec"];
 
 /// Whether this is root.
@@ -34,7 +33,7 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The program that makes us root here.
+/// The program that makes us root on this machine.
 fn means() -> Option<PathBuf> {
     choose(system::find_program)
 }
@@ -54,11 +53,11 @@ fn own_program() -> Result<PathBuf> {
     env::current_exe().context("cannot read /proc/self/exe")
 }
 
-/// Goes on as root: returns at once if this is root, else runs this command again as root, in this one's
-/// place. Then `tool` is not built again.
+/// Continues as root. If this is root, returns at once. Otherwise replaces this process by the same command,
+/// run as root; `tool` is then not built again.
 ///
 /// # Errors
-/// There is nothing here that makes us root: the error has the command to run as root.
+/// No program here makes us root: the error has the command to run as root.
 pub(crate) fn go_on_as_root(tool: &Path) -> Result<()> {
     if is_root() {
         return Ok(());
@@ -66,8 +65,8 @@ pub(crate) fn go_on_as_root(tool: &Path) -> Result<()> {
     let mut again = Command::new(own_program()?);
     again.args(env::args_os().skip(1)).env(TOOL_VARIABLE, tool);
     let job = Job::new(&places::target())?;
-    job.add(&Program::of(&again)?)?;
-    // It is removed by who runs it.
+    job.add(&Program::from_command(&again)?)?;
+    // The process that runs it removes it.
     let job = job.keep();
     let Some(means) = means() else {
         bail!(
@@ -93,20 +92,20 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     }
     let means = means().with_context(|| format!("none of {} is installed", MEANS.join(", ")))?;
     let job = Job::new(&places::target())?;
-    job.add(&Program::of(command)?)?;
+    job.add(&Program::from_command(command)?)?;
     shell::run(&mut self::command(&means, job.path())?)
 }
 
-/// How a cargo command that builds programs and runs them (`test`, `bench`) is run: built as the user, the
-/// programs as root.
+/// How to run a cargo command that builds and runs programs (`test`, `bench`): the user builds, root runs the
+/// programs.
 pub(crate) struct Runs {
-    /// To be run one after the other, each only if the one before has succeeded.
+    /// The commands in order; each runs only if the one before has succeeded.
     pub(crate) commands: Vec<Command>,
-    /// Lives until they have ended.
+    /// Must live until they have ended.
     _job: Option<Job>,
 }
 
-/// Splits a cargo command. Where nothing makes us root, or `no_root` says so, its programs run as the user.
+/// Splits a cargo command. If nothing makes us root, or with `no_root`, its programs run as the user.
 ///
 /// # Errors
 /// The job cannot be written.
@@ -122,8 +121,7 @@ pub(crate) fn split(mut cargo: Command, no_root: bool) -> Result<Runs> {
         return Ok(Runs { commands: vec![cargo], _job: None });
     };
     let job = Job::new(&places::target())?;
-    // Cargo runs this in place of each program, with the arguments, folder and environment that it would
-    // have.
+    // Cargo runs this in place of each program, with the program's arguments, folder and environment.
     let runner = [own_program()?.as_path(), Path::new("note-program"), job.path()]
         .map(|word| word.to_str().map(quoted).with_context(|| format!("{} is not UTF-8", word.display())));
     let runner = runner.into_iter().collect::<Result<Vec<_>>>()?.join(",");

@@ -1,8 +1,8 @@
 //! `cargo xtask soak`: hundreds of attach and detach cycles on live Python servers.
 //!
-//! After each cycle the server has to be there, no request may have failed, and at the end it may have
-//! neither more threads nor file descriptors nor mappings nor memory than after the first cycles, which load
-//! the helper and fill caches.
+//! After each cycle the server must still run, and no request may have failed. At the end it may not have
+//! more threads, descriptors, mappings or memory than after the first cycles, which load the helper and fill
+//! caches.
 
 mod load;
 
@@ -19,15 +19,15 @@ use speed_bump_testing::{
 use crate::{release, root};
 use load::Load;
 
-/// What `servers.py` can be, and whether it serves requests.
+/// The kinds of `servers.py`, and whether each serves requests.
 const SERVERS: [(&str, bool); 4] = [("threaded", true), ("asyncio", true), ("idle", false), ("busy", false)];
 /// Clients of a server that serves.
 const CLIENTS: usize = 4;
-/// Cycles before the first look at what the server holds.
+/// Cycles before we first measure what the server uses.
 const SETTLING: usize = 20;
 /// How long a session lasts.
 const STAY: Duration = Duration::from_millis(30);
-/// What a server may hold more at the end, by chance: an arena of the allocator.
+/// By how much a server's numbers may grow by chance: an arena of the allocator.
 const MAPPINGS: i64 = 4;
 /// The same, in kilobytes, of resident memory.
 const RESIDENT_KB: i64 = 2_048;
@@ -45,7 +45,7 @@ pub(crate) struct Options {
     server: String,
 }
 
-/// Runs the cycles on each Python and each server; fails at the first thing that is not as it was.
+/// Runs the cycles on each Python and each server; fails at the first change.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let tool = release::build()?;
     root::go_on_as_root(&tool)?;
@@ -72,7 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What came of one server.
+/// The result for one server.
 struct Soaked {
     requests: u64,
     calls: u64,
@@ -102,7 +102,7 @@ fn soak(
         }
         // The threads of closed connections end.
         thread::sleep(Duration::from_millis(500));
-        let state = State::of(&mut service)?;
+        let state = State::read(&mut service)?;
         *(if is_settling { &mut soaked.before } else { &mut soaked.after }) = state;
     }
     if soaked.calls == 0 && server != "idle" {
@@ -112,7 +112,7 @@ fn soak(
     Ok(soaked)
 }
 
-/// Attaches, stays a moment, and leaves; how many calls were counted.
+/// Attaches, waits a moment, and detaches. Returns how many calls were counted.
 fn one_cycle(tool: &std::path::Path, pid: i32) -> Result<u64> {
     let flags = ["--delay", "2us", "--entry", "helper"];
     let attached = Attached::start_tool(
@@ -128,7 +128,7 @@ fn one_cycle(tool: &std::path::Path, pid: i32) -> Result<u64> {
     Ok(targets.iter().filter_map(|target| target["calls"].as_u64()).sum())
 }
 
-/// What a server holds.
+/// The resources of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
     threads: i64,
@@ -138,7 +138,7 @@ struct State {
 }
 
 impl State {
-    fn of(service: &mut Service) -> Result<Self> {
+    fn read(service: &mut Service) -> Result<Self> {
         let answer = service.ask("state")?;
         let state = answer.iter().find(|event| event["event"] == "state").context("no state")?;
         let number = |name: &str| state[name].as_i64().with_context(|| format!("no {name} in {state}"));
@@ -150,7 +150,7 @@ impl State {
         })
     }
 
-    /// Whether `after` is no more than this.
+    /// Fails if `after` uses more than this.
     fn allow(&self, after: &Self) -> Result<()> {
         for (what, before, after, more) in [
             ("threads", self.threads, after.threads, 0),

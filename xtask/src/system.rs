@@ -1,4 +1,5 @@
-//! What this machine has, and installing what it lacks: with apt as root, else by saying what to install.
+//! Finds programs of this machine, and installs missing ones: with apt as root, else by telling the user what
+//! to install.
 
 use std::{
     env,
@@ -10,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::root;
 
-/// A program of this machine that some command needs.
+/// A program of this machine that a command needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
     /// The program, looked up on `PATH`, or an absolute path.
@@ -68,7 +69,7 @@ fn install(packages: &[&str]) -> Result<()> {
         .with_context(|| format!("install it yourself, as root: apt-get install {names}"))
 }
 
-/// apt-get that asks nothing and waits for another one's end.
+/// An apt-get that asks nothing and waits for other instances to end.
 fn apt_get() -> Command {
     let mut command = Command::new("apt-get");
     command.env("DEBIAN_FRONTEND", "noninteractive").args(["--quiet", "-o", "DPkg::Lock::Timeout=600"]);

@@ -1,8 +1,7 @@
 //! `cargo xtask test`: all tests, and an honest count of what ran.
 //!
-//! A test that this machine cannot run says so through `speed_bump_testing::skip`; libtest counts it as
-//! passed, and this command takes it out again. What tests/skips.toml does not list may not be skipped: it
-//! has failed.
+//! A test that this machine cannot run reports that through `speed_bump_testing::skip`. libtest counts it as
+//! passed, and this command corrects that. A skip that tests/skips.toml does not list is a failure.
 
 mod alone;
 mod bare;
@@ -33,7 +32,7 @@ use alone::AloneList;
 use skip_list::{Place, SkipList};
 use tally::Tally;
 
-/// What the tests run.
+/// Programs that the tests run.
 const NEEDS: [Need; 9] = [
     Need { program: "gcc", package: "gcc", purpose: "to compile the programs that tests attach to" },
     Need {
@@ -66,7 +65,7 @@ const NEEDS: [Need; 9] = [
     Need { program: "make", package: "make", purpose: "to build kmod's parsers and run their tests" },
 ];
 
-/// What few tests run, and are skipped without.
+/// Programs for a few tests, which are skipped without them.
 const OPTIONAL: [Need; 5] = [
     Need {
         program: "musl-gcc",
@@ -84,7 +83,8 @@ const THREADS_VARIABLE: &str = "RUST_TEST_THREADS";
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Install and fetch nothing: of what is missing, Pythons and their packages are skipped, all else fails.
+    /// Install and fetch nothing: tests of missing Pythons and packages are skipped, other missing things
+    /// fail.
     #[arg(long)]
     offline: bool,
     #[arg(long, value_name = "KERNEL", value_parser = vm::parse_selection, help = vm::help())]
@@ -99,7 +99,7 @@ pub(crate) struct Options {
     #[arg(long, requires = "vm")]
     write_table: bool,
     /// Run them in an empty Debian, made by debootstrap in target/bare: in a copy of the working tree, with
-    /// nothing of this machine but its kernel and its Rust. Takes an hour or so.
+    /// only the kernel and the Rust of this machine. Takes an hour or so.
     #[arg(long, conflicts_with_all = ["offline", "vm", "no_root"])]
     bare: bool,
     /// Do not ask for root: tests that need it are skipped.
@@ -209,13 +209,14 @@ fn cargo_test(flag: &str, part: &[String]) -> Command {
     cargo
 }
 
-/// Starts to build what takes longest: that waits for processors, and what is fetched for the network.
+/// Starts the longest build: it uses the processors while fetching uses the network.
 fn start_build(parts: &[Vec<String>]) -> Result<Child> {
     let mut cargo = cargo_test("--no-run", parts.last().map_or(&[], Vec::as_slice));
     cargo.stdin(Stdio::null()).spawn().context("cannot run cargo")
 }
 
-/// Fetches what few tests run. What cannot be had, they skip; tests/skips.toml says what may be.
+/// Fetches the programs for a few tests. If one is missing, they are skipped; tests/skips.toml lists the
+/// allowed skips.
 fn fetch() {
     for need in OPTIONAL {
         if let Err(error) = system::ensure(&[need]) {

@@ -1,4 +1,4 @@
-//! Programs of other people's that checks run, in pinned versions: another one may find something else.
+//! Programs of others that checks run, in pinned versions: another version may find something else.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,14 +16,14 @@ pub(crate) struct Tool {
     /// The crate, and the program.
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
-    /// What it says of its version.
+    /// Its output for the version.
     pub(crate) says: &'static str,
     /// Arguments for cargo besides.
     pub(crate) features: &'static [&'static str],
 }
 
 impl Tool {
-    /// One on `PATH`, or our own, which is built where there is none.
+    /// The one on `PATH`, or our own, which is built if there is none.
     pub(crate) fn ensure(&self) -> Result<PathBuf> {
         let Self { name, version, .. } = self;
         let root = places::target().join("tools").join(format!("{name}-{version}"));
@@ -35,7 +35,7 @@ impl Tool {
         eprintln!("building {name} {version}; this takes a minute or more, once");
         shell::run(
             shell::cargo()
-                // Without optimisation it is built in a third of the time, and does its work in seconds.
+                // Without optimisation it builds in a third of the time, and works in seconds.
                 .args(["install", name, "--version", version, "--locked", "--debug", "--root"])
                 .arg(&root)
                 .args(self.features)

@@ -1,11 +1,11 @@
 //! `cargo xtask test --vm`: end-to-end tests on other kernels than this machine's.
 //!
 //! A *guest* boots a *kernel* with a *root* file system that is made once, and unpacks over it the *files* of
-//! one run, which bring the *job* that it runs. Here that job is test *programs*; their results come back and
-//! become a *report*. All of it comes from Debian's packages, lies below target/vm, and changes nothing in
-//! this system.
+//! one run, which contain the *job* to run. Here the job runs test *programs*; their results come back and
+//! become a *report*. All of it comes from Debian's packages and is kept below target/vm; nothing in this
+//! system changes.
 //!
-//! Another job, such as one with a module, is other files with another `/guest/job`: see [`Host::guest`].
+//! Another job, such as one with a module, has other files with another `/guest/job`: see [`Host::guest`].
 
 mod files;
 mod guest;
@@ -41,23 +41,23 @@ use programs::{Built, Engine, Job, PROGRAMS, Program};
 use qemu::Qemu;
 use table::Row;
 
-/// How long a guest may take in all.
+/// The most time for a guest.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 
-/// The kernels that were asked for.
+/// The wanted kernels.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection(Vec<&'static Series>);
 
 /// What is wanted.
 #[derive(Debug)]
 pub(crate) struct Options<'a> {
-    /// On which kernels.
+    /// The kernels.
     pub(crate) selection: &'a Selection,
-    /// Names of files of tests, which run whole; none means the chosen tests of all.
+    /// Names of test files, all of whose tests run; without any, the chosen tests of all files.
     pub(crate) programs: &'a [String],
-    /// Whether to fetch what is there already.
+    /// Whether to fetch parts that are already there.
     pub(crate) update: bool,
-    /// Whether to open a shell instead of running them.
+    /// Whether to open a shell instead.
     pub(crate) shell: bool,
     /// Whether to write the results into docs/kernels.md.
     pub(crate) write_table: bool,
@@ -90,13 +90,13 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Fetches and makes what is not there; with `update` all of it anew.
+    /// Fetches and makes the missing parts; with `update`, all of them again.
     pub(crate) fn ensure(update: bool) -> Result<Self> {
         Ok(Self { qemu: qemu::ensure(update)?, root: root::ensure(update)? })
     }
 
-    /// A guest with this kernel, which runs the executable file `/guest/job` among these files. What it
-    /// leaves comes into the folder.
+    /// A guest with this kernel, which runs the executable file `/guest/job` from these files. Its results go
+    /// into the folder.
     pub(crate) fn guest<'a>(&'a self, kernel: &'a Kernel, files: &'a Files, folder: &'a Path) -> Guest<'a> {
         Guest { qemu: &self.qemu, kernel, root: &self.root, files, folder, arguments: "" }
     }
@@ -134,7 +134,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let trials: Vec<_> = trials.into_iter().map(|trial| (trial, OnceLock::new())).collect();
-    // An emulated machine takes a processor.
+    // An emulated machine uses a whole processor.
     side_by_side::on_each(&trials, |(trial, left)| {
         let (name, release) = (trial.series.name, &trial.kernel.release);
         println!("  {name}: Linux {release} boots");
@@ -153,8 +153,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if success { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Builds the kernel module for each kernel that its tests run on: the kernel's release, and the module's
-/// file. With `update`, for newer kernels than those that are there.
+/// Builds the kernel module for each kernel that its tests run on. Returns the kernel's release, and the
+/// module's file. With `update`, for newer kernels than those that are there.
 pub(crate) fn build_modules(update: bool) -> Vec<(String, Result<PathBuf>)> {
     let build = |series: &'static Series| match kernel::ensure(series, update) {
         Ok(kernel) => (kernel.release.clone(), module::ensure(series, &kernel, update)),
@@ -166,7 +166,7 @@ pub(crate) fn build_modules(update: bool) -> Vec<(String, Result<PathBuf>)> {
     SERIES.iter().filter(runs_module).map(build).collect()
 }
 
-/// A kernel, and what is to run on it.
+/// A kernel, and the programs to run on it.
 struct Trial {
     series: &'static Series,
     programs: Vec<&'static Program>,
@@ -191,7 +191,7 @@ impl Trial {
         if programs.iter().any(|program| program.engine == Engine::Kmod) {
             match module::ensure(series, &kernel, update) {
                 Ok(module) => programs::add_module(&files, &module)?,
-                // Its tests say that they are skipped, and may not be.
+                // Its tests report that they are skipped, which may not be allowed.
                 Err(error) => eprintln!("warning: no kernel module for Linux {}: {error:#}", kernel.release),
             }
         }
@@ -203,7 +203,7 @@ impl Trial {
     }
 }
 
-/// Prints what came of the programs in a guest; whether they are all that run there.
+/// Prints the results of a guest's programs; `all` if these are all that run there.
 fn report(trial: &Trial, left: &Left, list: &SkipList, is_all: bool) -> Result<(Tally, Row)> {
     let place = Place::Guest(trial.series.name);
     let programs = &trial.programs;

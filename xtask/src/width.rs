@@ -1,11 +1,12 @@
-//! No line is wider than rustfmt makes them: it leaves comments and strings alone, and knows no Markdown.
+//! Checks that no line is wider than rustfmt's limit: rustfmt leaves comments and strings alone, and does not
+//! know Markdown.
 
 use std::{fs, process::Command};
 
 use speed_bump_testing::{places, skip};
 
-/// Lines of a file that are too wide: their numbers, and how wide they are. In Markdown, tables and samples
-/// cannot be broken.
+/// The lines of a file that are too wide: their numbers and widths. In Markdown, tables and code blocks are
+/// exempt.
 fn too_wide(text: &str, is_markdown: bool, most: usize) -> Vec<(usize, usize)> {
     let mut in_sample = false;
     let mut found = Vec::new();

@@ -1,13 +1,13 @@
-//! `cargo xtask bench accuracy`: does a function lose what was requested, as its caller sees it?
+//! `cargo xtask bench accuracy`: does a function lose the requested time, as its caller sees it?
 //!
 //! A round is four slices of one running process: not attached; attached with delay 0; attached with the
-//! delay; not attached, which is the first of the next round as well. What the function lost counts from the
-//! mean of the first and the last, so that a drift of the machine falls on both sides. What is judged is the
-//! median over the rounds.
+//! delay; not attached, which is also the first slice of the next round. The lost time counts from the mean
+//! of the first and the last slice, so that a drift of the machine affects both sides. The verdict is about
+//! the median over the rounds.
 //!
-//! A delayed call is to take what was requested longer than without the tool: the trap is part of the delay.
-//! The attached process with delay 0 pays for the trap alone, which is the column `trap`; what changing the
-//! policy of an attached process adds is the loss less the trap.
+//! A delayed call is to take longer than a call without the tool by the requested time: the trap is part of
+//! the delay. The attached process with delay 0 pays only for the trap, which is the column `trap`. The loss
+//! less the trap is what a change of policy adds in an attached process.
 
 pub(super) mod site;
 mod subject;
@@ -22,11 +22,11 @@ use super::neighbours::{Busy, Neighbours};
 use site::Site;
 use subject::{Function, Kind, Subject};
 
-/// Each delay in ns with the greatest error, in %, that was promised for it; 1 ms is held to what was
-/// promised for 100 us.
+/// Each delay in ns with the greatest error, in %, that we promise for it; 1 ms must keep the promise for 100
+/// us.
 const DELAYS: [(u32, f64); 3] = [(10_000, 2.0), (100_000, 0.5), (1_000_000, 0.5)];
-/// From the attach to the first call that is measured: every thread has met its probes, and their sites have
-/// been optimised.
+/// Time from the attach to the first measured call: by then every thread has met its probes, and the kernel
+/// has optimised their sites.
 const SETTLE: Duration = Duration::from_millis(50);
 
 #[derive(Args)]
@@ -40,14 +40,14 @@ pub(crate) struct Options {
     /// Measure only programs whose name contains this, such as `3.12`.
     #[arg(long, default_value = "")]
     only: String,
-    /// Who spins, as the tool's own `--engine`.
+    /// The engine, as for the tool's own `--engine`.
     #[arg(long, default_value = "auto")]
     engine: String,
     #[command(flatten)]
     busy: Busy,
 }
 
-/// Prints a line for each function and delay; fails when a promise was not kept.
+/// Prints a line for each function and delay; fails when a promise is broken.
 pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
     let _neighbours = Neighbours::start(options.busy)?;
     let (kinds, missing) = Kind::all()?;
@@ -59,9 +59,9 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
         if !subject.name.contains(&options.only) {
             continue;
         }
-        // Every function has been called by then, so that a perf map names it.
+        // By then every function has been called, so that a perf map names it.
         thread::sleep(Duration::from_millis(500));
-        let sites = site::of(
+        let sites = site::list(
             tool,
             subject.service.pid(),
             &subject.targets(),
@@ -77,7 +77,7 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
             let measured = measure(tool, &mut subject, delay, options)?;
             for ((function, site), rounds) in subject.functions.iter().zip(&sites).zip(&measured) {
                 let result = Measured::new(f64::from(delay), rounds);
-                let verdict = Verdict::of(&result, bound, site);
+                let verdict = Verdict::new(&result, bound, site);
                 missed += usize::from(verdict == Verdict::Missed);
                 result.print(function, site, verdict);
             }
@@ -100,7 +100,7 @@ struct Round {
     delayed: f64,
 }
 
-/// For each function of the subject its rounds.
+/// The rounds for each function of the subject.
 fn measure(tool: &Path, subject: &mut Subject, delay: u32, options: &Options) -> Result<Vec<Vec<Round>>> {
     let slice = Duration::from_millis(options.slice_ms);
     let mut rounds = vec![Vec::new(); subject.functions.len()];
@@ -138,7 +138,7 @@ fn attached(tool: &Path, subject: &mut Subject, delay: u32, options: &Options) -
     Ok(medians)
 }
 
-/// What the rounds came to. Times in ns, errors in %.
+/// The result of the rounds. Times in ns, errors in %.
 #[derive(Clone, Debug)]
 struct Measured {
     requested: f64,
@@ -188,17 +188,17 @@ impl Measured {
     }
 }
 
-/// Whether a promise was kept.
+/// Whether a promise is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Kept,
     Missed,
-    /// The site cannot do so little, and the tool says so.
+    /// The site cannot delay by so little, and the tool says so.
     Clamped,
 }
 
 impl Verdict {
-    fn of(measured: &Measured, bound: f64, site: &Site) -> Self {
+    fn new(measured: &Measured, bound: f64, site: &Site) -> Self {
         if measured.requested < site.floor_ns {
             Self::Clamped
         } else if measured.error.abs() <= bound {
@@ -240,9 +240,9 @@ mod tests {
         assert!((measured.error - 1.5).abs() < 1e-9);
         let site = |kind: &str, floor_ns| Site { kind: kind.into(), place: String::new(), floor_ns };
         let push = site("push", 700.0);
-        assert_eq!(Verdict::of(&measured, 2.0, &push), Verdict::Kept);
-        assert_eq!(Verdict::of(&measured, 1.0, &push), Verdict::Missed);
+        assert_eq!(Verdict::new(&measured, 2.0, &push), Verdict::Kept);
+        assert_eq!(Verdict::new(&measured, 1.0, &push), Verdict::Missed);
         let stepped = site("single step", 11_000.0);
-        assert_eq!(Verdict::of(&measured, 1.0, &stepped), Verdict::Clamped);
+        assert_eq!(Verdict::new(&measured, 1.0, &stepped), Verdict::Clamped);
     }
 }

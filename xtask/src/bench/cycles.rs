@@ -12,7 +12,7 @@ use speed_bump_testing::session::Attached;
 
 use super::{big_library::BigLibrary, nanos, timed};
 
-/// Globs that select so many functions of the library.
+/// Globs that select this many functions of the library.
 const SELECTIONS: [(usize, &str); 4] = [
     (1, "*::function_00000*"),
     (100, "*::function_000*"),
@@ -20,7 +20,7 @@ const SELECTIONS: [(usize, &str); 4] = [
     (10_000, "*::function_0*"),
 ];
 const CYCLES: usize = 5;
-/// For the report to be of a session at all.
+/// So that the session has a target and gives a report.
 const STAY: Duration = Duration::from_millis(50);
 
 /// Prints both tables.

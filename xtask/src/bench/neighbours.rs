@@ -1,4 +1,4 @@
-//! Processes that keep processors busy beside what is measured.
+//! Processes that keep processors busy beside the measured one.
 
 use std::{
     process::{Child, Command, Stdio},
@@ -8,18 +8,18 @@ use std::{
 use anyhow::{Context as _, Result};
 use clap::Args;
 
-/// Counts, and looks now and then whether who started it is still there.
+/// Counts, and checks now and then whether its parent still exists.
 const LOOP: &str =
     "while kill -0 $PPID; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done 2>/dev/null";
 
-/// How many there are to be.
+/// How many.
 #[derive(Args, Clone, Copy)]
 pub(super) struct Busy {
-    /// So many other processes keep processors busy meanwhile.
+    /// This many other processes keep processors busy meanwhile.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     busy: usize,
-    /// Keep idle processors from going to sleep: with processes that run while nobody else wants to
-    /// (`SCHED_IDLE`), one for each processor.
+    /// Keep idle processors from going to sleep: one process for each processor, which runs only if nothing
+    /// else wants to (`SCHED_IDLE`).
     #[arg(long)]
     awake: bool,
 }
@@ -29,7 +29,7 @@ pub(super) struct Busy {
 pub(super) struct Neighbours(Vec<Child>);
 
 impl Neighbours {
-    /// Starts so many.
+    /// Starts them.
     pub(super) fn start(Busy { busy, awake }: Busy) -> Result<Self> {
         println!("{busy} busy neighbours");
         let mut neighbours = Self::default();

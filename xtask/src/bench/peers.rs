@@ -1,10 +1,10 @@
 //! `cargo xtask bench peers`: what a call loses to this tool, and to other tools that could delay it.
 //!
-//! A program calls a function and measures it from inside. Peer after peer slows the function, with each
-//! [`Dose`] in turn, a short slice each; in between the same program is measured as it is. What a slice says
-//! is its median, or rather the mean of its middle half. Of the slices of a dose the first quartile counts,
-//! of those without a peer as well: on a virtual machine the processor may be half as fast for some hundred
-//! milliseconds, whenever others use the other half of its core.
+//! A program calls a function and measures it from inside. The peers take turns to slow the function, with
+//! each [`Dose`] for a short slice; in between the same program is measured without a peer. The value of a
+//! slice is its median, or rather the mean of its middle half. The first quartile of the slices counts, for
+//! each dose and for those without a peer: on a virtual machine the processor may be half as fast for some
+//! hundred milliseconds, whenever others use the other half of its core.
 //!
 //! - Python functions: the engine `helper`, the engine `bpf` through the helper's stub, and on 3.12 and newer
 //!   a C extension that does what profilers with `sys.monitoring` do.
@@ -50,19 +50,19 @@ pub(crate) struct Options {
     busy: Busy,
 }
 
-/// From the attach to the first call that is measured: whatever the tool and the kernel still do then takes
-/// from the program.
+/// Time from the attach to the first measured call: work that the tool and the kernel still do then takes
+/// time from the program.
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// Something that makes a function slower.
 trait Peer {
-    /// What it is called in the table.
+    /// Its name in the table.
     fn name(&self) -> String;
 
     /// Attaches to the running program.
     fn begin(&mut self, service: &mut Service) -> Result<()>;
 
-    /// From now on calls have this dose. `false`: it cannot do that.
+    /// Gives calls this dose from now on. `false`: it cannot do that.
     fn set(&mut self, service: &mut Service, dose: Dose) -> Result<bool>;
 
     /// Leaves the program as it was.
@@ -111,7 +111,7 @@ fn measure(subject: Subject, options: &Options) -> Result<()> {
         }
     }
     rest(&mut service, &mut unslowed)?;
-    let base = Base::of(&unslowed);
+    let base = Base::from_slices(&unslowed);
     println!(
         "\n{name}: a call takes {:.0} ns, and {:.0} ns after {} ms of sleep",
         base.called,
@@ -124,16 +124,16 @@ fn measure(subject: Subject, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The program as it is.
+/// The program without a peer.
 fn rest(service: &mut Service, slices: &mut Vec<Slice>) -> Result<()> {
     thread::sleep(SETTLE);
     for _ in 0..dose::PASSES {
-        slices.push(Slice::of(service, dose::UNDELAYED_CALLS, dose::SLEPT_CALLS)?);
+        slices.push(Slice::measure(service, dose::UNDELAYED_CALLS, dose::SLEPT_CALLS)?);
     }
     Ok(())
 }
 
-/// One peer, with dose after dose.
+/// A round of one peer, with all doses.
 fn round(peer: &mut dyn Peer, service: &mut Service) -> Result<Vec<(Dose, Slice)>> {
     peer.begin(service)?;
     thread::sleep(SETTLE);
@@ -142,7 +142,7 @@ fn round(peer: &mut dyn Peer, service: &mut Service) -> Result<Vec<(Dose, Slice)
         for _ in 0..dose::PASSES {
             for dose in doses {
                 if peer.set(service, *dose).with_context(|| format!("cannot set {dose:?}"))? {
-                    slices.push((*dose, Slice::of(service, dose.calls(), dose.slept_calls())?));
+                    slices.push((*dose, Slice::measure(service, dose.calls(), dose.slept_calls())?));
                 }
             }
         }

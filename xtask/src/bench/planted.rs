@@ -1,7 +1,7 @@
-//! `cargo xtask bench planted`: what `sweep` finds in services of which it is known what matters.
+//! `cargo xtask bench planted`: what `sweep` finds in services for which the truth is known.
 //!
-//! The services are those of the tests (tests/fixtures/planted.py), which assert verdicts. Here are the
-//! numbers: sensitivity beside the truth, slack, and how far two sweeps of one service agree.
+//! The services are those of the tests (tests/fixtures/planted.py), which assert verdicts. This bench prints
+//! the numbers: sensitivity beside the truth, slack, and how far two sweeps of one service agree.
 
 use std::{
     collections::BTreeMap,
@@ -29,12 +29,12 @@ pub(crate) struct Options {
     only: String,
 }
 
-/// A service, and what is known of it.
+/// A service, and the truth about it.
 struct Planted {
     kind: &'static str,
-    /// Whether clients ask again as soon as they have an answer, which nothing that shows tells.
+    /// Whether clients ask again as soon as they have an answer, which is not visible from outside.
     closed_loop: bool,
-    /// Functions, with their sensitivity from the least to the most that it may be.
+    /// Functions, with the lowest and the highest true sensitivity.
     truth: &'static [(&'static str, f64, f64)],
 }
 
@@ -48,14 +48,14 @@ const SERVICES: &[Planted] = &[
     planted("pipeline", &[("consume", 1.0, 1.0), ("produce", 0.0, 0.0)]),
     planted("pool", &[("inside", 1.0, 1.1), ("outside", 0.0, 0.0)]),
     planted("gil", &[("compute", 1.0, 1.0)]),
-    // The thread beside has the GIL once in 7 ms of `crunch`, for 0.3 ms.
+    // The other thread has the GIL once in 7 ms of `crunch`, for 0.3 ms.
     planted("background", &[("crunch", 1.0, 1.05), ("tick", 1.0, 1.05)]),
     planted("forked", &[("render", 1.0, 1.0), ("tick", 0.0, 0.0)]),
     Planted { closed_loop: true, ..planted("accelerator", &[("launch", 0.0, 0.0)]) },
     Planted { closed_loop: true, ..planted("nothing", &[("score", 0.0, 0.0), ("load", 0.0, 0.0)]) },
 ];
 
-/// What was said in all.
+/// The verdicts in all.
 #[derive(Default)]
 struct Tally {
     verdicts: usize,
@@ -133,7 +133,7 @@ fn line(kind: &str, name: &str, (least, most): (f64, f64), factor: &Value) {
 }
 
 impl Tally {
-    /// Adds what was said of a function. What that was.
+    /// Adds a function's verdict, and returns it in words.
     fn add(&mut self, (least, most): (f64, f64), factor: &Value) -> String {
         let verdict = factor["verdict"].as_str().unwrap_or_default().to_owned();
         self.verdicts += 1;

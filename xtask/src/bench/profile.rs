@@ -1,6 +1,6 @@
 //! `cargo xtask bench profile`: whether own times and calls of `--times` are those of cProfile.
 //!
-//! Both watch the same calls, in the same process: where the processor is slow for a moment, it is for both.
+//! Both watch the same calls, in the same process, so a slow moment of the processor affects both.
 
 use std::{
     collections::HashMap,
@@ -19,11 +19,11 @@ use speed_bump_testing::{
 
 /// Programs of `corpus.py`.
 const PROGRAMS: [&str; 6] = ["calls", "recursion", "generators", "coroutines", "exceptions", "c_functions"];
-/// All functions, as cProfile has them.
+/// All functions, named as in cProfile.
 const ALL: &str = "py:*:*\n";
-/// What was promised of own times: so far from each other at most, as a share.
+/// The promise for own times: they differ by at most this share.
 const BOUND: f64 = 0.05;
-/// What decides: functions with at least this share of all own time of a program.
+/// Functions count that have at least this share of a program's own time.
 const SHARE: f64 = 0.01;
 
 #[derive(Args)]
@@ -36,7 +36,7 @@ pub(crate) struct Options {
     only: String,
 }
 
-/// A function, as one of both has it: its name without those that it is nested in, and its line.
+/// A function, as either of them names it: its unqualified name, and its line.
 type Key = (String, u64);
 
 /// Its calls, and its own time in ns.
@@ -72,15 +72,15 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
 /// Two profiles of the same calls.
 #[derive(Debug)]
 struct Compared {
-    /// Ours by theirs, of functions that count.
+    /// Our time divided by theirs, for functions that count.
     ratios: Vec<f64>,
     all: f64,
-    /// Functions of which both have as many calls, and all of them.
+    /// Functions for which both have the same number of calls, and all functions.
     calls: (usize, usize),
 }
 
 impl Compared {
-    fn of(ours: &Profile, theirs: &Profile) -> Result<Self> {
+    fn new(ours: &Profile, theirs: &Profile) -> Result<Self> {
         let sum = |profile: &Profile| profile.values().map(|(_, own)| own).sum::<f64>();
         let (our_sum, their_sum) = (sum(ours), sum(theirs));
         ensure!(their_sum > 0.0 && our_sum > 0.0, "no function of the program was profiled");
@@ -141,9 +141,9 @@ fn compare(tool: &Path, options: &Options, python: &PythonBuild, program: &str) 
         .filter(|event| event["event"] == "function")
         .map(|of| (key(of), (calls(of, "calls"), number(&of["own_ns"]))));
     let theirs: Profile = theirs.collect();
-    // What cProfile did not see of the program is the program's frame.
+    // cProfile's time outside of its functions belongs to the program's frame.
     let ours: Profile = ours.filter(|(key, _)| theirs.contains_key(key)).collect();
-    Compared::of(&ours, &theirs)
+    Compared::new(&ours, &theirs)
 }
 
 #[cfg(test)]
@@ -159,13 +159,13 @@ mod tests {
     #[test]
     fn functions_that_count_have_to_be_near() {
         let theirs = profile(&[("f", 5, 1_000.0), ("g", 2, 500.0), ("short", 1, 1.0)]);
-        let near = Compared::of(&profile(&[("f", 5, 1_040.0), ("g", 2, 490.0), ("short", 1, 9.0)]), &theirs);
+        let near = Compared::new(&profile(&[("f", 5, 1_040.0), ("g", 2, 490.0), ("short", 1, 9.0)]), &theirs);
         let near = near.unwrap();
         assert!(near.is_kept() && near.ratios == [0.98, 1.04], "{near:?}");
-        let far = Compared::of(&profile(&[("f", 5, 1_060.0), ("g", 2, 500.0), ("short", 1, 1.0)]), &theirs);
+        let far = Compared::new(&profile(&[("f", 5, 1_060.0), ("g", 2, 500.0), ("short", 1, 1.0)]), &theirs);
         assert!(!far.unwrap().is_kept());
-        let missing = Compared::of(&profile(&[("f", 5, 1_000.0), ("g", 2, 500.0)]), &theirs).unwrap();
+        let missing = Compared::new(&profile(&[("f", 5, 1_000.0), ("g", 2, 500.0)]), &theirs).unwrap();
         assert!(!missing.is_kept() && missing.calls == (2, 3), "{missing:?}");
-        assert!(Compared::of(&profile(&[]), &theirs).is_err());
+        assert!(Compared::new(&profile(&[]), &theirs).is_err());
     }
 }

@@ -1,13 +1,12 @@
 //! `cargo xtask bench python`: what the tool costs Python programs whose functions it does not slow.
 //!
 //! Two processes run the same program in turns, a round each: one that the tool never touches, and one to
-//! which it attaches with targets that nothing matches, and from which it then detaches. Only neighbouring
-//! rounds are compared, so a drift of the machine, or its being busy for a while, falls on both. How much the
-//! two differ by themselves shows before the first attach. A program of nothing but calls is attached to as
-//! well with its function selected and a delay of 0: what a matched call costs.
+//! which it attaches, with targets that match nothing, and from which it then detaches. Only adjacent rounds
+//! are compared, so a drift of the machine, or a busy moment, affects both. The rounds before the first
+//! attach show how much the two differ by themselves. One program makes nothing but calls: the tool also
+//! attaches to it with its function selected and a delay of 0, which gives the cost of a matched call.
 //!
-//! On a busy machine it helps to keep all of it on one processor, before everything else: `taskset -c 1 chrt
-//! -f 1`.
+//! On a busy machine, run all of it on one processor, before everything else: `taskset -c 1 chrt -f 1`.
 
 use std::{path::Path, process::ExitCode, thread, time::Duration};
 
@@ -21,15 +20,15 @@ use speed_bump_testing::{
 
 use super::neighbours::{Busy, Neighbours};
 
-/// Programs of `programs.py` that do something.
+/// Programs of `programs.py` that do some work.
 const PROGRAMS: [&str; 3] = ["scheduler", "constraints", "text"];
-/// The program that only calls a function, and how often a round of it does.
+/// The program that only calls a function, and the number of calls in a round.
 const CALLS: (&str, f64) = ("calls", 200_000.0);
-/// Selects nothing, and has to be asked about every function.
+/// Selects nothing, and must be tried for every function.
 const NOTHING: &str = "py:*/no_such_package/*:No.such_function\n";
 /// Selects the one function of [`CALLS`], and the one that calls it.
 const CALLED: &str = "py:*/programs.py:calls\npy:*/programs.py:called\n";
-/// What can be asked of matched calls, and how it is called: it costs more from line to line.
+/// Options for matched calls, and their names: each line costs more than the one before.
 const ASKED: [(&[&str], &str); 3] = [
     (&[], "a matched call that is not delayed"),
     (&["--times"], "the same with --times"),
@@ -38,7 +37,7 @@ const ASKED: [(&[&str], &str); 3] = [
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// How often each program is measured in each state.
+    /// How often we measure each program in each state.
     #[arg(long, default_value_t = 7)]
     turns: usize,
     /// Rounds of a program each time.
@@ -54,8 +53,8 @@ pub(crate) struct Options {
     busy: Busy,
 }
 
-/// How long is waited after attaching and detaching: what the tool and the kernel still do then takes
-/// processor time from both programs, and may not take it from both alike.
+/// The pause after attaching and detaching: work that the tool and the kernel still do then takes processor
+/// time from both programs, perhaps unequally.
 const SETTLING: Duration = Duration::from_millis(200);
 
 /// Prints a line for each Python and program.
@@ -90,7 +89,7 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
             }
             println!(
                 "{name:<32} {program:<12} {:>6.2} ms {:>15} {:>21} {:>15}",
-                Spread::of(before.iter().map(|round| round.untouched)).median / 1e6,
+                Spread::new(before.iter().map(|round| round.untouched)).median / 1e6,
                 ratio(&before),
                 ratio(&attached),
                 ratio(&detached)
@@ -106,7 +105,7 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a matched call costs, in ns, and how many calls the tool counted.
+/// The cost of a matched call, in ns, and how many calls the tool counted.
 fn matched_call(
     tool: &Path,
     options: &Options,
@@ -123,17 +122,17 @@ fn matched_call(
         ensure!(calls > 0, "{python}: the tool counted no call");
         counted += calls;
     }
-    let more = Spread::of(attached.iter().map(|round| (round.touched - round.untouched) / CALLS.1));
+    let more = Spread::new(attached.iter().map(|round| (round.touched - round.untouched) / CALLS.1));
     Ok((format!("{:.0} ±{:.0}", more.median, more.error), counted))
 }
 
-/// A process that is never touched and one that is, which run the same program in turns.
+/// A process that the tool never touches and one that it does, which run the same program in turns.
 struct Pair {
     untouched: Service,
     touched: Service,
 }
 
-/// What a round took in either process, in ns of processor time.
+/// The time of a round in each process, in ns of processor time.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     untouched: f64,
@@ -161,7 +160,8 @@ impl Pair {
         Ok(attached)
     }
 
-    /// Has each run some rounds, in turns. Which is first changes, as the first finds the caches colder.
+    /// Lets each run some rounds, in turns. They take turns to go first, since the first finds the caches
+    /// colder.
     fn take(&mut self, options: &Options) -> Result<Rounds> {
         let mut rounds = Rounds::new();
         for number in 0..options.rounds.max(1) {
@@ -183,9 +183,9 @@ fn round(service: &mut Service) -> Result<f64> {
     taken.context("the program did not say how long it took")
 }
 
-/// How much longer a round takes in the process that is touched, for people.
+/// How much longer a round takes in the touched process, for display.
 fn ratio(rounds: &Rounds) -> String {
-    let spread = Spread::of(rounds.iter().map(|round| round.touched / round.untouched));
+    let spread = Spread::new(rounds.iter().map(|round| round.touched / round.untouched));
     format!("{:.3} ±{:.3}", spread.median, spread.error)
 }
 
@@ -197,12 +197,12 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    pub(super) fn of(values: impl Iterator<Item = f64>) -> Self {
+    pub(super) fn new(values: impl Iterator<Item = f64>) -> Self {
         let mut values: Vec<_> = values.collect();
         values.sort_by(f64::total_cmp);
         let quarter = |number: usize| values.get(values.len() * number / 4).copied().unwrap_or(f64::NAN);
         // For normal errors: the quartiles are 1.349 standard deviations apart, and the median's error is
-        // 1.253 times the mean's. Quartiles, since a busy machine adds rounds that are far out.
+        // 1.253 times the mean's. Quartiles, since a busy machine adds outliers.
         let deviation = (quarter(3) - quarter(1)) / 1.349;
         Self { median: quarter(2), error: 1.253 * deviation / (values.len() as f64).sqrt() }
     }
@@ -215,13 +215,13 @@ mod tests {
     #[test]
     fn few_rounds_that_are_far_out_change_nothing() {
         let mut values: Vec<_> = (1..=99).rev().map(f64::from).collect();
-        let quiet = Spread::of(values.iter().copied());
+        let quiet = Spread::new(values.iter().copied());
         assert_eq!(quiet.median, 50.0);
         assert!((4.0..5.0).contains(&quiet.error), "{}", quiet.error);
         values[0] = 1e9;
-        assert_eq!(Spread::of(values.into_iter()).median, quiet.median);
-        assert_eq!(Spread::of([7.0].into_iter()).error, 0.0);
-        assert!(Spread::of(std::iter::empty()).median.is_nan());
+        assert_eq!(Spread::new(values.into_iter()).median, quiet.median);
+        assert_eq!(Spread::new([7.0].into_iter()).error, 0.0);
+        assert!(Spread::new(std::iter::empty()).median.is_nan());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `cargo xtask bench resolve`: from patterns to probe sites, at the sizes that the tool is made for.
+//! `cargo xtask bench resolve`: from patterns to probe sites, at the sizes that we design for.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use super::{
     calibration_time, median_time, timed,
 };
 
-/// What one glob over the library may take.
+/// The most time that one glob over the library may take.
 const BOUND: Duration = Duration::from_secs(1);
 const RUNS: usize = 5;
 /// Lines of the largest targets file.

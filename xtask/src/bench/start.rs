@@ -1,7 +1,7 @@
-//! `cargo xtask bench start`: how long a user waits for the first delay, and for the tool to be gone again.
+//! `cargo xtask bench start`: how long a user waits for the first delay, and for the tool's end.
 //!
-//! The target says when its first delayed call began, on the clock that the bench reads before it executes
-//! the tool. The first session finds nothing that was measured before.
+//! The target reports when its first delayed call began, on the clock that the bench reads before it executes
+//! the tool. The first session finds no earlier measurements.
 
 use std::{
     fs, io,
@@ -21,9 +21,10 @@ use speed_bump_testing::{
     pythons::{self, Form},
 };
 
-/// What the tool keeps of what it measured.
+/// The file with the tool's measurements.
 const KEPT: &str = "/run/speed-bump-ebpf/costs.json";
-/// The delay, and what a call of the function takes that is taken for delayed: hardly any other does.
+/// The delay, and from which duration on a call of the function counts as delayed: hardly any other takes so
+/// long.
 const DELAY: &str = "5ms";
 const MIN: Duration = Duration::from_millis(4);
 
@@ -34,7 +35,7 @@ pub(crate) struct Options {
     sessions: usize,
 }
 
-/// A session, as its user and its target see it.
+/// A session, as its user and its target observe it.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     first_delay: Duration,

@@ -1,13 +1,13 @@
-//! `cargo xtask bench truth`: is a delay what a slower function would be?
+//! `cargo xtask bench truth`: is a delay like a slower function?
 //!
-//! The programs have a function that can really be made slower: by work of a known length, which has no clock
-//! in it and takes processor time. Beside it is the same function for the tool to slow. A word in a file that
-//! the program maps says which of the two a request calls. So both are compared in one process under the same
-//! load, slice by slice in turns, and a drift of the machine falls on both. PostgreSQL has no such pair:
+//! The programs have a function that can really be made slower: by work of a known length, which uses no
+//! clock and takes processor time. Beside it is the same function for the tool to slow. A word in a file that
+//! the program maps selects which of the two a request calls. So both are compared in one process under the
+//! same load, slice by slice in turns, and a drift of the machine affects both. PostgreSQL has no such pair:
 //! there its own hook slows `ExecutorRun`, and the tool has its probe there only in its own slices.
 //!
-//! What is printed is injected divided by real: of throughput, and of the median and the 99th percentile of
-//! what a request takes, each the median over the rounds with its standard error.
+//! The result is injected divided by real: for the throughput, and for the median and the 99th percentile of
+//! the duration of a request, each the median over the rounds with its standard error.
 
 mod load;
 mod postgres;
@@ -57,7 +57,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Those of these engines that are asked for.
+    /// The wanted ones of these engines.
     fn engines(&self, all: &'static [&'static str]) -> impl Iterator<Item = &'static str> {
         all.iter().copied().filter(|name| self.engine.is_empty() || self.engine.iter().any(|e| e == name))
     }
@@ -90,9 +90,9 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
 /// What a slice of a load measured.
 #[derive(Clone, Copy, Debug)]
 struct Slice {
-    /// Answered requests in a second.
+    /// Answered requests per second.
     per_second: f64,
-    /// What a request took, in ns.
+    /// Durations of requests, in ns.
     p50_ns: f64,
     p99_ns: f64,
 }
@@ -104,7 +104,7 @@ struct Pair {
     injected: Slice,
 }
 
-/// What is measured: a line of the table.
+/// One measurement: a line of the table.
 struct Cell<'a> {
     program: &'a str,
     engine: &'a str,
@@ -114,9 +114,9 @@ struct Cell<'a> {
 
 impl Cell<'_> {
     fn print(&self, as_it_is: Slice, pairs: &[Pair]) {
-        let real = Spread::of(pairs.iter().map(|pair| pair.real.per_second)).median;
+        let real = Spread::new(pairs.iter().map(|pair| pair.real.per_second)).median;
         let ratio = |of: fn(&Slice) -> f64| {
-            let spread = Spread::of(pairs.iter().map(|pair| of(&pair.injected) / of(&pair.real)));
+            let spread = Spread::new(pairs.iter().map(|pair| of(&pair.injected) / of(&pair.real)));
             format!("{:.3} ±{:.3}{}", spread.median, spread.error, verdict(spread.median))
         };
         println!(
@@ -163,7 +163,7 @@ impl Session {
         self.agent.ask(&json!({"do": "set", "doses": [dose]})).map(drop)
     }
 
-    /// Takes the probes away.
+    /// Removes the probes.
     fn drop_target(&mut self) -> Result<()> {
         self.agent.ask(&json!({"do": "change-targets", "drop": [self.target]})).map(drop)
     }
@@ -175,7 +175,7 @@ impl Session {
         Ok(())
     }
 
-    /// Detaches. What the session counted.
+    /// Detaches. Returns the session's counters.
     fn stop(mut self) -> Result<Value> {
         Ok(self.agent.ask(&json!({"do": "stop"}))?["report"].take())
     }

@@ -1,5 +1,5 @@
-//! An apt of our own: other Debian suites than the system's, from the mirror that this system uses, beside
-//! the system's apt and without its knowledge. apt verifies signatures and checksums.
+//! An apt of our own for other Debian suites than the system's, from the system's mirror. It does not touch
+//! the system's apt. apt verifies signatures and checksums.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use crate::{
     system::{self, Need},
 };
 
-/// What every signature is checked against.
+/// The keys for all signatures.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// A private apt folder with fresh package lists.
@@ -33,7 +33,7 @@ impl Archive {
         if !system::is_debian() {
             bail!("Debian's packages are fetched with apt, which this system does not have");
         }
-        // apt takes folders that are not absolute for its own.
+        // apt takes relative folders for its own.
         let folder = &std::path::absolute(folder).with_context(|| format!("no {}", folder.display()))?;
         system::ensure(&[Need {
             program: KEYRING,
@@ -56,7 +56,7 @@ impl Archive {
             let path = folder.join(name);
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
         };
-        // Nothing is installed: apt shall name every library, the C library too.
+        // Nothing is installed, so that apt names every library, the C library too.
         write("state/status", "")?;
         let suites = suites.join(" ");
         let sources = |types: &str| {
@@ -65,7 +65,7 @@ impl Archive {
             )
         };
         write("etc/debian.sources", &sources("deb"))?;
-        // Read by `source` alone: a long list that is seldom wanted.
+        // Only `source` reads it: a long list that is seldom needed.
         write("source.sources", &sources("deb-src"))?;
         write("apt.conf", &configuration(folder)?)?;
         let archive = Self {
@@ -79,14 +79,14 @@ impl Archive {
         Ok(archive)
     }
 
-    /// Downloads packages and all that they depend on. `None` if the archive does not have the first.
+    /// Downloads packages and all that they depend on. `None` if the archive does not have the first one.
     pub(crate) fn download(&self, packages: &[&str]) -> Result<Option<Vec<PathBuf>>> {
         let Some(package) = packages.first() else { return Ok(None) };
         if !self.has(package)? {
             return Ok(None);
         }
         let install = ["install", "--yes", "--quiet=2", "--no-install-recommends"];
-        // apt does not name what it has already: look from a folder that has nothing.
+        // apt does not name packages that it already has, so start from an empty folder.
         let empty = format!("Dir::Cache::Archives={}", self.empty.display());
         let list = shell::output(
             self.apt("apt-get").args(["-o", &empty]).args(install).arg("--print-uris").args(packages),
@@ -100,8 +100,8 @@ impl Archive {
         }
     }
 
-    /// Downloads a package, and of those that it depends on the ones that are wanted, and so on. `None` if
-    /// the archive does not have the first.
+    /// Downloads a package, and those of its dependencies that are wanted, recursively. `None` if the archive
+    /// does not have the first one.
     pub(crate) fn download_some(
         &self,
         package: &str,
@@ -141,23 +141,23 @@ impl Archive {
         }
     }
 
-    /// The names of all packages that begin so, a line each.
+    /// The names of all packages with this prefix, one a line.
     pub(crate) fn names(&self, prefix: &str) -> Result<String> {
         shell::output(self.apt("apt-cache").args(["pkgnames", prefix]))
     }
 
-    /// Removes the downloaded packages, where they have been unpacked and only the lists are wanted.
+    /// Removes the downloaded packages, once they are unpacked and only the lists are needed.
     pub(crate) fn clean(&self) -> Result<()> {
         shell::output(self.apt("apt-get").arg("clean")).map(drop)
     }
 
-    /// Whether a package can be had.
+    /// Whether a package is available.
     fn has(&self, package: &str) -> Result<bool> {
         let policy = shell::output(self.apt("apt-cache").args(["policy", package]))?;
         Ok(policy.lines().any(|line| line.trim().starts_with("Candidate: ") && !line.contains("(none)")))
     }
 
-    /// Downloads the upstream part of a source package, as a suite has it, and returns the archive's path.
+    /// Downloads the upstream part of a source package from a suite, and returns its path.
     pub(crate) fn source(&self, package: &str, suite: &str, into: &Path) -> Result<PathBuf> {
         let with_sources = |command: &mut Command| {
             let list = format!("Dir::Etc::sourcelist={}", self.sources.display());
@@ -186,12 +186,12 @@ impl Archive {
     }
 }
 
-/// The files in a list by `--print-uris`: 'URI' FILE SIZE HASH.
+/// The files in the output of `--print-uris`: 'URI' FILE SIZE HASH.
 fn files_of(list: &str) -> impl Iterator<Item = &str> {
     list.lines().filter(|line| line.starts_with('\'')).filter_map(|line| line.split(' ').nth(1))
 }
 
-/// The packages that must be there too, in what `apt-cache depends` prints.
+/// The required packages in the output of `apt-cache depends`.
 fn dependencies(list: &str) -> impl Iterator<Item = &str> {
     list.lines().filter_map(|line| {
         let (kind, name) = line.trim_start_matches([' ', '|']).split_once(": ")?;
@@ -199,9 +199,9 @@ fn dependencies(list: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// apt's settings: our folders, and the system's ways to reach the network.
+/// apt's settings: our folders, and the system's settings for the network.
 fn configuration(folder: &Path) -> Result<String> {
-    let acquire = ways_to_the_network()?;
+    let acquire = network_settings()?;
     let folder = folder.display();
     Ok(format!(
         "Dir \"{folder}\";\n\
@@ -217,11 +217,11 @@ fn configuration(folder: &Path) -> Result<String> {
     ))
 }
 
-/// The system's settings of how apt fetches: proxies, certificates and the like.
-pub(crate) fn ways_to_the_network() -> Result<String> {
+/// The system's settings for fetching: proxies, certificates and the like.
+pub(crate) fn network_settings() -> Result<String> {
     let system = shell::output(Command::new("apt-config").args(["dump", "Acquire"]))?;
     let acquire = system.lines().filter(|line| {
-        // What to fetch beside packages is the system's own business.
+        // Which other packages the system fetches does not matter here.
         !["Acquire::IndexTargets", "Acquire::Languages", "Acquire::GzipIndexes", "Acquire::CompressionTypes"]
             .iter()
             .any(|name| line.starts_with(name))
@@ -242,7 +242,7 @@ pub(crate) fn codename() -> Result<String> {
     field("VERSION_CODENAME").context("/etc/os-release names no VERSION_CODENAME")
 }
 
-/// The mirror that this system takes Debian itself from.
+/// The mirror from which this system gets Debian itself.
 pub(crate) fn mirror(suites: &[&str]) -> Result<String> {
     let codename = codename()?;
     let targets = shell::output(Command::new("apt-get").args([

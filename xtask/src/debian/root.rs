@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-/// Makes the parts of a root that no package brings: Debian's links into /usr, and these folders beside them.
+/// Makes the parts of a root that are in no package: Debian's links into /usr, and these folders.
 pub(crate) fn prepare(root: &Path, folders: &[&str]) -> Result<()> {
     for folder in ["usr/bin", "usr/lib", "usr/lib64", "usr/sbin"].iter().chain(folders) {
         fs::create_dir_all(root.join(folder)).with_context(|| format!("cannot make {folder}"))?;

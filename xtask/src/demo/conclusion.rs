@@ -1,13 +1,13 @@
-//! What follows from what the demo measured, and from nothing else: for which share of the time that was
-//! added in a function requests waited, how sure that is, and what that says of the function.
+//! Draws conclusions only from what the demo measured: how much of the time that was added in a function
+//! requests waited for, how certain that is, and what it means for the function.
 
 use super::{Function, load::Throughput};
 
-/// Requests wait for a function where this share of its time shows, at least.
+/// If at least this share of a function's time shows, requests wait for it.
 const SHOWS: f64 = 0.5;
-/// And it is hidden where less than this does.
+/// If less than this does, it is hidden.
 const HIDDEN: f64 = 0.2;
-/// An interval is so many standard errors wide, to either side.
+/// Half the width of an interval, in standard errors.
 const ERRORS: f64 = 2.5;
 
 /// The share of the time added in a function that requests waited for.
@@ -19,9 +19,9 @@ pub(super) struct Waited {
 }
 
 impl Waited {
-    /// Where each request got this much more, against the throughputs without it. By as much as those differ
-    /// from each other the machine changes its pace by itself.
-    pub(super) fn of(added_ms: f64, delayed: &Throughput, without: &[&Throughput]) -> Self {
+    /// From this much more time in each request, and the throughputs without it. The differences between
+    /// those show how much the machine changes its pace by itself.
+    pub(super) fn new(added_ms: f64, delayed: &Throughput, without: &[&Throughput]) -> Self {
         let times = || without.iter().map(|of| of.milliseconds_each());
         let usual = times().sum::<f64>() / without.len().max(1) as f64;
         let longest = times().fold(f64::NEG_INFINITY, f64::max);
@@ -38,7 +38,7 @@ impl Waited {
         format!("{:.0} % ({:.0} to {:.0})", share * 100.0, low * 100.0, high * 100.0)
     }
 
-    /// What it says of a function; not a number is nothing to go by.
+    /// What it means for a function; NaN gives no conclusion.
     pub(super) fn says(self, function: Function) -> String {
         let Function { name, calls, .. } = function;
         if self.low > SHOWS {
@@ -63,7 +63,7 @@ impl Waited {
 mod tests {
     use super::*;
 
-    /// Requests that take so long, with so much noise from line to line of the client.
+    /// Requests of this duration, with this much noise from line to line of the client.
     fn throughput(each_ms: f64, noise_ms: f64) -> Throughput {
         let medians = (0..16).map(|line| each_ms + noise_ms * f64::from(line % 5 - 2));
         Throughput::of_medians(medians.collect())
@@ -71,7 +71,7 @@ mod tests {
 
     fn said(delayed_ms: f64, noise_ms: f64, without_ms: [f64; 3]) -> String {
         let without = without_ms.map(|each| throughput(each, noise_ms));
-        let waited = Waited::of(8.0, &throughput(delayed_ms, noise_ms), &without.each_ref());
+        let waited = Waited::new(8.0, &throughput(delayed_ms, noise_ms), &without.each_ref());
         waited.says(Function { name: "score", calls: 8 })
     }
 
@@ -82,7 +82,7 @@ mod tests {
             (20.5, "would gain next to nothing"),
             (29.0, "saved 8 times in each request"),
             (27.0, "saved 8 times in each request"),
-            // As it was said to be hidden, with 26 % of its time showing.
+            // This was once called hidden, though 26 % of its time showed.
             (23.1, "cannot be told"),
         ] {
             assert!(said(delayed, 0.05, [21.0; 3]).contains(words), "{delayed}");

@@ -1,4 +1,4 @@
-//! The demo's load: a client that never stops asking, and its throughput while something is the case.
+//! The demo's load: a client that never stops asking, and its throughput over a span.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -14,11 +14,11 @@ use serde_json::Value;
 
 use super::stop::{GLANCE, Stop};
 
-/// How often the client says how many requests were answered.
+/// How often the client reports how many requests were answered.
 const EVERY: Duration = Duration::from_millis(250);
-/// A request takes some 20 ms; a client that is silent for this long has nothing to say any more.
+/// A request takes some 20 ms; a client that is silent for this long has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The client ends by itself after this, whatever becomes of us.
+/// The client ends by itself after this time, even if we do not end it.
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// Requests over a span of time.
@@ -31,31 +31,31 @@ pub(super) struct Throughput {
 }
 
 impl Throughput {
-    /// Requests that were answered in a second.
+    /// Answered requests per second.
     pub(super) fn per_second(&self) -> f64 {
         self.requests / self.seconds
     }
 
-    /// What most requests took: a busy moment of the machine does not show in it.
+    /// The median duration of a request, in ms: a busy moment of the machine does not show in it.
     pub(super) fn milliseconds_each(&self) -> f64 {
         median(self.medians_ms.clone())
     }
 
-    /// By how much that may be off: its standard error, by how the client's lines differ.
+    /// Its standard error, from the differences between the client's lines.
     pub(super) fn error_ms(&self) -> f64 {
         let middle = self.milliseconds_each();
         let deviation = DEVIATION * median(self.medians_ms.iter().map(|of| (of - middle).abs()).collect());
         OF_MEDIAN * deviation / (self.medians_ms.len() as f64).sqrt()
     }
 
-    /// Where nothing but these is known.
+    /// From the medians alone.
     #[cfg(test)]
     pub(super) fn of_medians(medians_ms: Vec<f64>) -> Self {
         Self { medians_ms, ..Self::default() }
     }
 }
 
-/// The standard error of a median over that of a mean, of normal values.
+/// The standard error of a median divided by that of a mean, for normal values.
 const OF_MEDIAN: f64 = 1.25;
 /// Half of the values of a normal distribution are within 1 / 1.4826 deviations.
 const DEVIATION: f64 = 1.4826;
@@ -99,7 +99,7 @@ impl Load {
     /// The throughput from now on, over at least this long.
     pub(super) fn measure(&self, span: Duration, stop: &Stop) -> Result<Throughput> {
         while self.lines.try_recv().is_ok() {}
-        // The next line also tells of requests from before.
+        // The next line still includes earlier requests.
         self.next_line(stop)?;
         let mut sum = Throughput::default();
         while sum.seconds < span.as_secs_f64() {

@@ -1,4 +1,4 @@
-//! Which Python runs the demo's service: one that is there, as it is.
+//! Chooses the Python for the demo's service: an installed one, without special options.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,7 +13,7 @@ use speed_bump_testing::{
 
 use crate::system::{self, Need};
 
-/// Where this machine has none.
+/// Installed if this machine has none.
 const NEED: Need =
     Need { program: "/usr/bin/python3", package: "python3", purpose: "to run the demo's service" };
 
@@ -25,7 +25,7 @@ pub(super) struct Python {
 }
 
 impl Python {
-    /// `PATH`'s, else the newest that this machine has, else one that is installed now.
+    /// The one on `PATH`, else the newest on this machine, else one that is installed now.
     pub(super) fn choose() -> Result<Self> {
         let on_path = || ask(&system::find_program("python3")?);
         let elsewhere = || {
@@ -52,8 +52,8 @@ impl Python {
     }
 }
 
-/// Says version and true path of a CPython from 3.8 on; fails elsewhere. Shims of pyenv and the like hand on
-/// to the interpreter, whose path this is.
+/// Prints version and true path of a CPython from 3.8 on; fails elsewhere. Shims, such as pyenv's, pass the
+/// call on to the interpreter, whose path this is.
 const QUESTION: &str = "import sys
 sys.implementation.name == 'cpython' and sys.version_info >= (3, 8) or sys.exit(1)
 print('.'.join(map(str, sys.version_info[:3])))

@@ -1,5 +1,5 @@
-//! Ctrl-C and its kin: a flag that whoever waits looks at, so that everything that was started is also
-//! stopped.
+//! Turns Ctrl-C and similar signals into a flag that every wait checks, so that everything that was started
+//! also stops.
 
 use std::{
     io,
@@ -18,7 +18,7 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
 };
 
-/// How often a wait looks whether it is to end.
+/// How often a wait checks the flag.
 pub(super) const GLANCE: Duration = Duration::from_millis(20);
 
 /// Whether SIGINT, SIGTERM or SIGHUP arrived.
@@ -58,7 +58,7 @@ impl Stop {
     }
 }
 
-/// Raises the flag at each signal. Says that the signals are handled, or returns why not.
+/// Raises the flag at each signal. Reports through `ready` that the signals are handled, or why not.
 fn wait_for_signal(flag: &AtomicBool, ready: &mpsc::Sender<io::Result<()>>) -> io::Result<()> {
     runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let kind = |kind: fn() -> SignalKind| signal(kind());

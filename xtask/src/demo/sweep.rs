@@ -26,7 +26,7 @@ struct Sweep(Child);
 impl Drop for Sweep {
     fn drop(&mut self) {
         if self.0.try_wait().is_ok_and(|status| status.is_none()) {
-            // It detaches, and ends.
+            // The signal makes it detach and end.
             let pid = Pid::from_child(&self.0);
             let _ = kill_process(pid, Signal::INT);
             let _ = self.0.wait();
@@ -34,7 +34,7 @@ impl Drop for Sweep {
     }
 }
 
-/// Sweeps for this long. Prints what it found, and returns where the page is.
+/// Sweeps for this long. Prints the result, and returns where the page is.
 pub(super) fn run(tool: &Path, pid: i32, span: Duration, stop: &Stop) -> Result<PathBuf> {
     let folder = places::target().join("demo");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -52,12 +52,12 @@ pub(super) fn run(tool: &Path, pid: i32, span: Duration, stop: &Stop) -> Result<
             None => stop.sleep(GLANCE)?,
         }
     };
-    // That nothing can be believed is a finding too: the report says why.
+    // No trustworthy result is a result too: the report says why.
     if !status.success() && status.code() != Some(NOT_VALID) {
         bail!("the sweep ended with {status}");
     }
     let found = fs::read_to_string(&text)?;
-    // The answer, the table and the plot; what is behind them is in the page.
+    // The answer, the table and the plot; the page has the details.
     for line in found.lines().take_while(|line| !line.starts_with("unit: ")) {
         println!("{line}");
     }
@@ -67,7 +67,7 @@ pub(super) fn run(tool: &Path, pid: i32, span: Duration, stop: &Stop) -> Result<
     Ok(page)
 }
 
-/// Files under target are those of whoever builds there, not root's.
+/// Files under target belong to the user who builds there, not to root.
 fn give_back(path: &Path) {
     if let Ok(owner) = fs::metadata(places::target()) {
         let _ = chown(path, Some(owner.uid()), Some(owner.gid()));

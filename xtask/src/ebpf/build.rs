@@ -12,12 +12,12 @@ use crate::shell;
 /// Separates flags in `CARGO_ENCODED_RUSTFLAGS`.
 const SEPARATOR: &str = "\x1f";
 
-/// What an object has in it.
+/// The contents of an object.
 #[derive(Clone, Copy)]
 pub(super) enum Content {
     /// The programs of a session.
     Session,
-    /// The same, which say why calls are not delayed.
+    /// The same programs, but they report why calls are not delayed.
     LoggingSession,
     /// The programs that count requests on sockets.
     Sockets,
@@ -27,7 +27,7 @@ impl Content {
     /// All of them.
     pub(super) const ALL: [Self; 3] = [Self::Session, Self::LoggingSession, Self::Sockets];
 
-    /// How its file's name begins.
+    /// The beginning of its file's name.
     fn stem(self) -> &'static str {
         match self {
             Self::Session => "speed-bump",
@@ -36,7 +36,7 @@ impl Content {
         }
     }
 
-    /// What cargo is told to build.
+    /// Arguments for cargo.
     fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Session => &["--bin", "speed-bump-programs"],
@@ -45,7 +45,7 @@ impl Content {
         }
     }
 
-    /// What cargo makes of that.
+    /// The binary that cargo makes.
     fn binary(self) -> &'static str {
         match self {
             Self::Session | Self::LoggingSession => "speed-bump-programs",
@@ -54,12 +54,12 @@ impl Content {
     }
 }
 
-/// An object, and what it is built for.
+/// An object, by contents and processor.
 #[derive(Clone, Copy)]
 pub(super) struct Variant {
     /// The processor.
     pub(super) architecture: &'static str,
-    /// What is in it.
+    /// Its contents.
     pub(super) content: Content,
 }
 
@@ -98,8 +98,8 @@ pub(super) fn object(toolchain: &Toolchain, variant: Variant) -> Result<Vec<u8>>
     fs::read(&stripped).with_context(|| format!("cannot read {}", stripped.display()))
 }
 
-/// The pinned cargo, in a clean environment: whoever runs this may have compiler settings of their own, and
-/// `cargo xtask` has set its own.
+/// The pinned cargo, in a clean environment: users may have compiler settings of their own, and `cargo xtask`
+/// has set its own.
 fn cargo(toolchain: &Toolchain) -> Command {
     let mut command = toolchain.command("cargo");
     command.current_dir(places::root());
@@ -121,8 +121,8 @@ fn remapped_paths(toolchain: &Toolchain) -> Result<Vec<String>> {
     let remap = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
     let root = places::root();
     let mut flags = vec![remap(&root, "."), remap(&toolchain.sysroot.join("lib/rustlib/src/rust"), "/rustc")];
-    // Packages lie where cargo's home, a mirror or a vendor folder put them: ask for each. The compiler takes
-    // the last prefix that matches, so that these win over a root that contains them.
+    // Cargo's home, a mirror or a vendor folder may hold packages: ask for each one's folder. The compiler
+    // takes the last prefix that matches, so these win over a root that contains them.
     let metadata =
         shell::output(cargo(toolchain).args(["metadata", "--format-version=1", "--locked", "--quiet"]))?;
     let metadata: Value =
@@ -136,8 +136,8 @@ fn remapped_paths(toolchain: &Toolchain) -> Result<Vec<String>> {
     Ok(flags)
 }
 
-/// Drops DWARF, which holds what was not remapped and which nobody needs: the kernel reads `.BTF` and
-/// `.BTF.ext`, and those stay.
+/// Drops DWARF, which contains paths that were not remapped and which nothing needs: the kernel reads `.BTF`
+/// and `.BTF.ext`, and those stay.
 fn strip(toolchain: &Toolchain, from: &Path, to: &Path) -> Result<()> {
     shell::run(
         Command::new(&toolchain.objcopy)

@@ -1,7 +1,7 @@
 //! The pinned compiler and linker of the BPF programs, installed where missing.
 //!
-//! BPF needs nightly (`-Zbuild-std`) and bpf-linker with an LLVM at least as new as that nightly's.
-//! Nobody else needs either: the built object is checked in.
+//! BPF needs nightly (`-Zbuild-std`) and bpf-linker with an LLVM at least as new as that nightly's. All other
+//! builds need neither, since the built object is checked in.
 
 use std::{
     env, fs,
@@ -21,7 +21,7 @@ use crate::{
 const NIGHTLY_COMMIT: &str = "e50aa6fba4e63ab34c72bf9acfd2c307c1155d1a";
 const NIGHTLY: &str = "nightly-2026-05-20";
 
-/// bpf-linker, and the LLVM that it is built for. Both change the code that comes out.
+/// bpf-linker, and the LLVM that it is built for. Both affect the generated code.
 const LINKER_VERSION: &str = "0.13.0";
 const LLVM: &str = "22";
 
@@ -63,7 +63,7 @@ impl Toolchain {
         run_in(&self.name, program)
     }
 
-    /// What a build with these parts depends on, for the file beside the objects.
+    /// The tools of this build, for the file beside the objects.
     pub(super) fn record(&self) -> String {
         let llvm = shell::output(Command::new(llvm_prefix().join("bin/llvm-config")).arg("--version"));
         let llvm = llvm.map_or_else(|_| format!("{LLVM} (no llvm-config)"), |text| text.trim().to_owned());
@@ -71,19 +71,19 @@ impl Toolchain {
     }
 }
 
-/// A program of the pinned nightly, which is installed where it is missing.
+/// A program of the pinned nightly, which is installed if it is missing.
 pub(crate) fn run_nightly(program: &str) -> Result<Command> {
     Ok(run_in(&nightly()?, program))
 }
 
-/// A program of a toolchain, whatever toolchain runs this.
+/// A program of a toolchain, independent of the toolchain that runs this.
 fn run_in(toolchain: &str, program: &str) -> Command {
     let mut command = Command::new("rustup");
     command.args(["run", toolchain, program]).env_remove("RUSTUP_TOOLCHAIN");
     command
 }
 
-/// The name of an installed toolchain with the pinned commit, whatever it is called here.
+/// The name under which a toolchain with the pinned commit is installed here.
 fn nightly() -> Result<String> {
     if let Some(name) = installed_nightly()? {
         return Ok(name);
@@ -104,7 +104,7 @@ fn nightly() -> Result<String> {
 fn installed_nightly() -> Result<Option<String>> {
     let list = shell::output(Command::new("rustup").args(["toolchain", "list", "--quiet"]))?;
     let mut names: Vec<_> = list.lines().map(str::trim).filter(|name| !name.is_empty()).collect();
-    // Nightlies first: asking a toolchain takes a moment.
+    // Nightlies first: asking a toolchain takes time.
     names.sort_by_key(|name| !name.starts_with("nightly"));
     for name in names {
         let is_pinned = shell::output(run_in(name, "rustc").arg("-vV"))
@@ -126,7 +126,7 @@ fn find_objcopy(sysroot: &Path) -> Result<PathBuf> {
         .with_context(|| format!("no rust-objcopy under {}", hosts.display()))
 }
 
-/// bpf-linker: our own build of it, one on `PATH` that is like it, or a fresh build.
+/// bpf-linker: our own build, a suitable one on `PATH`, or a fresh build.
 fn linker() -> Result<PathBuf> {
     let root = places::target().join("tools").join(format!("bpf-linker-{LINKER_VERSION}-llvm-{LLVM}"));
     let own = root.join("bin/bpf-linker");
@@ -163,7 +163,7 @@ fn linker() -> Result<PathBuf> {
     }
 }
 
-/// Where LLVM lies: `LLVM_PREFIX`, or where Debian puts it.
+/// LLVM's folder: `LLVM_PREFIX`, or Debian's.
 fn llvm_prefix() -> PathBuf {
     env::var_os("LLVM_PREFIX").map_or_else(|| format!("/usr/lib/llvm-{LLVM}").into(), PathBuf::from)
 }
@@ -174,7 +174,7 @@ fn is_pinned(linker: &Path) -> bool {
     let library = format!("libLLVM.so.{LLVM}");
     shell::output(Command::new(linker).arg("--version")).is_ok_and(|said| said.trim() == version)
         && fs::read(linker).is_ok_and(|file| {
-            // It names the library that it needs; no other string of it looks like that.
+            // Its name of the library that it needs; no other string in it looks like that.
             file.windows(library.len()).any(|window| window == library.as_bytes())
         })
 }

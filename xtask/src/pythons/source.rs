@@ -41,7 +41,7 @@ const NEEDS: [Need; 6] = [
     Need { program: "/usr/include/openssl/ssl.h", package: "libssl-dev", purpose: "for Python's ssl" },
 ];
 
-/// Whether it lies in this folder, whole.
+/// Whether this folder has it, completely.
 pub(super) fn is_complete(folder: &Path, build: &Build) -> bool {
     folder.join(build.name).join("bin/python3").is_file()
 }
@@ -50,7 +50,7 @@ pub(super) fn is_complete(folder: &Path, build: &Build) -> bool {
 pub(super) fn build(folder: &Path, build: &Build, archive: &Archive) -> Result<()> {
     system::ensure(&NEEDS)?;
     let finished = absolute(&folder.join(build.name))?;
-    // Aside first: what is interrupted leaves nothing that looks whole.
+    // Moved away first: an interrupted build leaves nothing that looks complete.
     let work = tempfile::Builder::new().prefix(".build-").tempdir_in(folder)?;
     let source = archive.source(build.package, build.suite, work.path())?;
     let (tree, objects, stage) =
@@ -62,7 +62,7 @@ pub(super) fn build(folder: &Path, build: &Build, archive: &Archive) -> Result<(
     shell::output(
         Command::new("tar").arg("-xf").arg(&source).args(["--strip-components=1", "-C"]).arg(&tree),
     )?;
-    // It finds its library from its own place, so that the folder may move.
+    // It finds its library relative to itself, so the folder may move.
     let prefix = format!("--prefix={}", finished.display());
     let configure = absolute(&tree.join("configure"))?;
     shell::output(

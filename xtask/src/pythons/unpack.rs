@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::debian;
 
-/// The file that says that all else is there; it lists the packages.
+/// The file that marks a complete folder; it lists the packages.
 const STAMP: &str = "packages.txt";
 
 /// Runs the interpreter through the root's own loader. No privileges, the host's paths; `/proc/PID/exe` is
@@ -38,7 +38,7 @@ exec unshare --mount --propagation private /bin/sh -ec '
 ' sh "$root" "$@"
 "#;
 
-/// Whether a version lies in this folder, whole, and with this package.
+/// Whether this folder has a version, completely, and with this package.
 pub(super) fn is_complete(folder: &Path, package: &str) -> bool {
     let begin = format!("{package}_");
     fs::read_to_string(folder.join(STAMP)).is_ok_and(|text| text.lines().any(|line| line.starts_with(&begin)))
@@ -52,7 +52,7 @@ pub(super) fn unpack(folder: &Path, version: &str, packages: &[PathBuf]) -> Resu
     if fs::read_to_string(finished.join(STAMP)).is_ok_and(|text| text == stamp) {
         return Ok(());
     }
-    // Aside first: what is interrupted leaves nothing that looks whole.
+    // Moved away first: an interrupted run leaves nothing that looks complete.
     let fresh = folder.join(format!(".new-{version}"));
     remove(&fresh)?;
     let root = fresh.join("root");
@@ -63,7 +63,7 @@ pub(super) fn unpack(folder: &Path, version: &str, packages: &[PathBuf]) -> Resu
         bail!("the packages of {python} bring no usr/bin/{python}");
     }
     let libraries = folder_of(&root, "libc.so.6")?;
-    // Not the one in lib64: in older Debians that is a link to an absolute path, which means another root
+    // Not the one in lib64: in older Debians that is a link to an absolute path, which leads to another root
     // here.
     let loader = first_match(&root, &libraries, "ld-linux")?;
     for (name, text) in [("python", LAUNCH_WITH_LOADER), ("container", LAUNCH_IN_CONTAINER)] {
@@ -78,7 +78,7 @@ pub(super) fn unpack(folder: &Path, version: &str, packages: &[PathBuf]) -> Resu
     fs::rename(&fresh, &finished).with_context(|| format!("cannot move to {}", finished.display()))
 }
 
-/// The file in this folder of the root whose name begins so, relative to the root.
+/// The file in this folder of the root whose name has this prefix, relative to the root.
 fn first_match(root: &Path, folder: &str, prefix: &str) -> Result<String> {
     for entry in fs::read_dir(root.join(folder))?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -89,7 +89,7 @@ fn first_match(root: &Path, folder: &str, prefix: &str) -> Result<String> {
     bail!("no {prefix}… in {}", root.join(folder).display())
 }
 
-/// The folder below usr/lib that holds this library, relative to the root: usr/lib/x86_64-linux-gnu.
+/// The folder below usr/lib with this library, relative to the root: usr/lib/x86_64-linux-gnu.
 fn folder_of(root: &Path, library: &str) -> Result<String> {
     for entry in fs::read_dir(root.join("usr/lib"))?.flatten() {
         if entry.path().join(library).exists() {

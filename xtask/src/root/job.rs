@@ -1,4 +1,4 @@
-//! Programs that are to run as root: a file with a line for each, and who reads it as root.
+//! A job: a file with a line for each program to run as root, and the commands that write and run it.
 
 use std::{
     collections::BTreeMap,
@@ -18,11 +18,11 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use speed_bump_testing::places;
 
-/// A job's file: the PID of the xtask that wrote it is between.
+/// The file's name; the PID of the xtask that wrote it is in the middle.
 const PREFIX: &str = "as-root-";
 const SUFFIX: &str = ".jsonl";
 
-/// Notes a program in a job instead of running it: what cargo runs in the place of tests.
+/// Notes a program in a job instead of running it: cargo runs this in place of tests.
 #[derive(Args)]
 pub(crate) struct Note {
     /// The job.
@@ -49,8 +49,8 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// What a command would run, from here. Variables whose values are not UTF-8 are left out.
-    pub(super) fn of(command: &Command) -> Result<Self> {
+    /// The program of a command, from this folder. Variables that are not UTF-8 are left out.
+    pub(super) fn from_command(command: &Command) -> Result<Self> {
         let text = |text: &std::ffi::OsStr| {
             text.to_str().map(str::to_owned).with_context(|| format!("{} is not UTF-8", text.display()))
         };
@@ -88,7 +88,7 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// An empty one. Its file is for its owner alone, as environments are nobody else's business.
+    /// An empty job. Only its owner may read the file, since it holds the environment.
     pub(super) fn new(folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         remove_stale(folder);
@@ -107,7 +107,7 @@ impl Job {
         add(&self.path, program)
     }
 
-    /// The file, which stays.
+    /// Closes the job and keeps its file.
     pub(super) fn keep(mut self) -> PathBuf {
         std::mem::take(&mut self.path)
     }
@@ -115,12 +115,12 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // Kept, or removed by who ran it.
+        // Already kept, or removed by the process that ran it.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Removes jobs that were never run, as root was refused, and whose writers have ended.
+/// Removes jobs that never ran, because root was refused, and whose writers have ended.
 fn remove_stale(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -138,21 +138,21 @@ fn add(job: &Path, program: &Program) -> Result<()> {
     written.with_context(|| format!("cannot write {}", job.display()))
 }
 
-/// `xtask note-program`: for cargo, in the place of a program that it has built.
+/// `xtask note-program`: cargo calls it in place of a program that it has built.
 pub(crate) fn note(note: &Note) -> Result<ExitCode> {
     let [program, arguments @ ..] = note.program.as_slice() else { bail!("no program is named") };
     let mut command = Command::new(program);
     command.args(arguments);
-    // Documentation tests lie elsewhere, and are gone when they have run. They need no root.
+    // Documentation tests are in other folders, and are deleted after they have run. They need no root.
     if !fs::canonicalize(program)?.starts_with(fs::canonicalize(places::target())?) {
         return Ok(status(command.status().with_context(|| format!("cannot run {program}"))?));
     }
-    add(&note.job, &Program::of(&command)?)?;
+    add(&note.job, &Program::from_command(&command)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// `xtask as-root`: runs all programs, and gives what they made in the working tree to the job's owner. The
-/// exit code is that of the first that failed.
+/// `xtask as-root`: runs all programs, and gives the files that they made in the working tree to the job's
+/// owner. Returns the exit code of the first that failed.
 pub(crate) fn as_root(options: &AsRoot) -> Result<ExitCode> {
     let job = &options.job;
     let read = || -> Result<_> { Ok((fs::read_to_string(job)?, File::open(job)?.metadata()?)) };
@@ -180,10 +180,10 @@ pub(crate) fn as_root(options: &AsRoot) -> Result<ExitCode> {
     failed.map_or(Ok(ExitCode::SUCCESS), |ended| Ok(status(ended?)))
 }
 
-/// Gives root's files in a folder to a user. What cannot be given stays as it is.
+/// Gives root's files in a folder to a user. If that fails, a file stays root's.
 fn hand_back(folder: &Path, user: u32, group: u32) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        // Of links themselves, not of where they lead.
+        // The links themselves, not their targets.
         let Ok(metadata) = entry.metadata() else { continue };
         if metadata.uid() == 0 && user != 0 {
             let _ = lchown(entry.path(), Some(user), Some(group));
@@ -214,7 +214,7 @@ mod tests {
         command.args(["-c", "printf '%s\\n' \"$1\" \"$NOTED\" \"$HOME\" \"$PWD\" > \"$2\"; exit 3", "sh"]);
         command.arg("a 'word' of \"several\"").arg(&left);
         command.env("NOTED", "a\nb").env_remove("HOME").current_dir("/usr");
-        let program = Program::of(&command).unwrap();
+        let program = Program::from_command(&command).unwrap();
         job.add(&program).unwrap();
         assert_eq!(fs::metadata(job.path()).unwrap().mode() & 0o777, 0o600);
         let read: Program =
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(read.command().status().unwrap().code(), Some(3));
         assert_eq!(fs::read_to_string(&left).unwrap(), "a 'word' of \"several\"\na\nb\n\n/usr\n");
         let path = job.path().to_owned();
-        // Beyond the greatest PID.
+        // Above the greatest PID.
         let stale = folder.path().join("as-root-4194305.jsonl");
         fs::write(&stale, "").unwrap();
         remove_stale(folder.path());

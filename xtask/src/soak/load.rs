@@ -1,5 +1,5 @@
-//! Requests without a pause, over connections that stay open: a detour of the server shows as an answer that
-//! is late, wrong or missing.
+//! Requests without a pause, over connections that stay open: if the server goes astray, an answer is late,
+//! wrong or missing.
 
 use std::{
     io::{BufReader, Write as _},

@@ -1,9 +1,9 @@
-//! `cargo xtask test --bare`: all tests in an empty Debian, where nothing is but what everybody has who has
-//! just cloned this: a compiler, git, Python and Rust.
+//! `cargo xtask test --bare`: all tests in an empty Debian that only has what every contributor has after
+//! cloning: a compiler, git, Python and Rust.
 //!
 //! debootstrap makes it, in target/bare. The working tree is copied into it, below a home that no other user
-//! may enter, and fetches all that it needs anew. From the host come the kernel, the toolchain, and the ways
-//! to reach the network.
+//! may enter, and fetches all that it needs again. The kernel, the toolchain, and the network's settings come
+//! from the host.
 
 use std::{
     env,
@@ -31,10 +31,10 @@ const DEBOOTSTRAP: Need = Need {
 /// Makes the root and runs the command in it.
 const SCRIPT: &str = include_str!("bare/run.sh");
 
-/// Where programs are, outside and inside.
+/// The folders of programs, outside and inside.
 const PATH: &str = "/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Variables that are taken along: how the network is reached, and how many tests run at a time.
+/// Variables that are passed on: for the network, and for how many tests run at a time.
 const VARIABLES: [&str; 9] = [
     "CARGO_HTTP_*",
     "CARGO_NET_*",
@@ -47,7 +47,7 @@ const VARIABLES: [&str; 9] = [
     "*_proxy",
 ];
 
-/// Runs `cargo xtask test` with these arguments in an empty Debian. The root stays, to be looked at.
+/// Runs `cargo xtask test` with these arguments in an empty Debian. The root stays, for inspection.
 ///
 /// # Errors
 /// The root cannot be made, or a test there fails.
@@ -63,7 +63,7 @@ pub(super) fn run(arguments: &[String]) -> Result<()> {
     let suite = debian::codename()?;
     let mirror = debian::mirror(&[&suite])?;
     write("files", &files()?)?;
-    write("apt.conf", debian::ways_to_the_network()?.as_bytes())?;
+    write("apt.conf", debian::network_settings()?.as_bytes())?;
     let settings = cargo_home().and_then(|home| fs::read(home.join("config.toml")).ok());
     write("cargo.toml", &settings.unwrap_or_default())?;
 
@@ -79,7 +79,7 @@ pub(super) fn run(arguments: &[String]) -> Result<()> {
     root::run(&mut command).with_context(|| format!("in {}", folder.join("root").display()))
 }
 
-/// The files of the working tree that are not ignored, each with a byte 0 behind it.
+/// The files of the working tree that are not ignored, each followed by a NUL.
 fn files() -> Result<Vec<u8>> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(places::root());
@@ -95,7 +95,7 @@ fn cargo_home() -> Option<PathBuf> {
     named.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")))
 }
 
-/// The folder of the toolchain that runs this, with nothing else in it.
+/// The folder of the running toolchain, which holds nothing else.
 fn toolchain() -> Result<PathBuf> {
     let sysroot =
         PathBuf::from(shell::output(Command::new("rustc").args(["--print", "sysroot"]))?.trim_end());

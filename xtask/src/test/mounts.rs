@@ -1,4 +1,4 @@
-//! Whether tests can have mounts of their own here.
+//! Checks whether tests can have mounts of their own here.
 
 use std::fs;
 
@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, bail};
 /// The mounts that this process sees, a line each (proc(5)).
 const MOUNTS: &str = "/proc/self/mountinfo";
 
-/// Refuses a root folder that is none of a mount. Under chroot it is mostly that, and the kernel then refuses
-/// what every test with mounts of its own begins with: to keep them from others (`mount --make-rprivate /`).
+/// Fails if the root folder is not a mount, as is common under chroot. The kernel then refuses the first step
+/// of every test with mounts of its own: to hide them from other processes (`mount --make-rprivate /`).
 pub(super) fn check() -> Result<()> {
     let mounts =
         fs::read_to_string(MOUNTS).with_context(|| format!("cannot read {MOUNTS}: mount /proc here"))?;
@@ -33,8 +33,8 @@ mod tests {
 
     use super::*;
 
-    /// A root below which programs of this system run, and there: what is mounted, and whether a process can
-    /// have mounts of its own.
+    /// A root below which programs of this system run; inside it, tests print what is mounted, and whether a
+    /// process can have mounts of its own.
     const BELOW: &str = r#"
         cd "$1"
         if [ "$2" = mount ]; then mount --bind . .; cd "$PWD"; fi

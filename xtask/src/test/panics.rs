@@ -10,9 +10,9 @@ const CHARACTERS: usize = 400;
 #[derive(Debug, Default)]
 pub(crate) struct Panics {
     of_tests: BTreeMap<String, Vec<String>>,
-    /// Whose output is read.
+    /// The test whose output is being read.
     test: Option<String>,
-    /// Whether a panic of it is.
+    /// Whether a panic of it is being read.
     is_panic: bool,
 }
 
@@ -43,12 +43,12 @@ impl Panics {
         }
     }
 
-    /// What the panic of a test said.
-    pub(crate) fn of(&self, test: &str) -> &[String] {
+    /// The lines of a test's panic.
+    pub(crate) fn for_test(&self, test: &str) -> &[String] {
         self.of_tests.get(test).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Takes in what another one has read.
+    /// Adds the panics of another one.
     pub(crate) fn extend(&mut self, other: Self) {
         self.of_tests.extend(other.of_tests);
     }
@@ -88,9 +88,9 @@ mod tests {
              failures:\n\
              a::b\n",
         );
-        assert_eq!(panics.of("a::b"), ["thread 'a::b' (7) panicked at tests/a.rs:1:2:", "3 of 4"]);
-        assert_eq!(panics.of("c"), ["thread 'c' (9) panicked at tests/c.rs:3:4:", "five"]);
-        assert_eq!(panics.of("d"), [""; 0]);
+        assert_eq!(panics.for_test("a::b"), ["thread 'a::b' (7) panicked at tests/a.rs:1:2:", "3 of 4"]);
+        assert_eq!(panics.for_test("c"), ["thread 'c' (9) panicked at tests/c.rs:3:4:", "five"]);
+        assert_eq!(panics.for_test("d"), [""; 0]);
     }
 
     #[test]
@@ -98,7 +98,7 @@ mod tests {
         let mut text = String::from("---- a stdout ----\nthread 'a' (1) panicked at x:\n");
         (0..100).for_each(|_| text.push_str(&format!("{}\n", "é".repeat(1_000))));
         let panics = read(&text);
-        assert_eq!(panics.of("a").len(), LINES);
-        assert!(panics.of("a").iter().all(|line| line.chars().count() <= CHARACTERS));
+        assert_eq!(panics.for_test("a").len(), LINES);
+        assert!(panics.for_test("a").iter().all(|line| line.chars().count() <= CHARACTERS));
     }
 }

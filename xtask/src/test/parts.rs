@@ -1,14 +1,14 @@
 //! The commands of a run of all tests.
 
-/// All but the BPF object, which is built for no machine that runs tests.
+/// All but the BPF object, which is built for a target that runs no tests.
 const WORKSPACE: [&str; 3] = ["--workspace", "--exclude", "speed-bump-ebpf"];
 
 /// All programs: end-to-end tests, which run the tool, and the unit tests of binaries.
 const PROGRAMS: [&str; 4] = ["--bins", "--examples", "--test", "*"];
 
-/// The unit tests of libraries. Of the large ones they are built without optimisation: that takes a third of
-/// the time, and they run as long. The library of the end-to-end tests has none, and is left out, as it would
-/// have to be built again with that.
+/// The unit tests of libraries. Those of the large ones are built without optimisation: that takes a third of
+/// the time, and they run as long. The library of the end-to-end tests has none, and is left out, since it
+/// would be built twice.
 const LIBRARIES: [&str; 7] = [
     "--lib",
     "--exclude",
@@ -22,8 +22,8 @@ const LIBRARIES: [&str; 7] = [
 /// Examples in the documentation.
 const DOCUMENTATION: [&str; 1] = ["--doc"];
 
-/// What `cargo test` is run with, one after the other: the workspace's tests, or what was asked for. The last
-/// one takes longest to build.
+/// The arguments for `cargo test`, one run after the other: the workspace's tests, or the requested ones. The
+/// last run takes longest to build.
 pub(super) fn parts(asked_for: &[String]) -> Vec<Vec<String>> {
     if !asked_for.is_empty() {
         return vec![asked_for.to_vec()];

@@ -11,7 +11,7 @@ use speed_bump_testing::{places, skip::Skip};
 pub(crate) enum Place {
     /// A developer's machine.
     Host,
-    /// The same with `--offline`: what was never fetched is not there.
+    /// The same with `--offline`: things that were never fetched are missing.
     Offline,
     /// The machine of continuous integration, which sets `CI`.
     Ci,
@@ -30,21 +30,21 @@ impl fmt::Display for Place {
     }
 }
 
-/// One thing that may be skipped. In all texts `*` stands for anything.
+/// A skip that is allowed. In all texts `*` matches anything.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Entry {
     /// The test: `program::path::of::the_test`.
     test: String,
-    /// The case of it; without one, the whole test.
+    /// Its case; without one, the whole test.
     case: Option<String>,
     /// The reason that the test gives.
     because: String,
-    /// Where: as [`Place`] is written.
+    /// Where, in [`Place`]'s notation.
     places: Vec<String>,
-    /// Why that is right.
+    /// Why the skip is right.
     why: String,
-    /// Whether it depends on the machine, so that it is no news if nothing was skipped.
+    /// Whether it depends on the machine, so that an unused entry is not reported.
     #[serde(default)]
     sometimes: bool,
 }
@@ -83,7 +83,7 @@ pub(crate) struct SkipList {
 }
 
 impl SkipList {
-    /// Its file, from the root of the working tree.
+    /// Its path, from the root of the working tree.
     pub(crate) const FILE: &str = "tests/skips.toml";
 
     /// Reads it.
@@ -103,7 +103,7 @@ impl SkipList {
         self.skip.iter().any(|entry| entry.covers(place, skip))
     }
 
-    /// The entries about this place that none of these skips needs.
+    /// The entries for this place that match none of these skips.
     pub(super) fn unused<'a>(&'a self, place: Place, skips: &[&Skip]) -> Vec<&'a Entry> {
         let is_used = |entry: &Entry| skips.iter().any(|skip| entry.covers(place, skip));
         let of_here = self.skip.iter().filter(|entry| entry.is_about(place) && !entry.sometimes);
@@ -111,7 +111,7 @@ impl SkipList {
     }
 }
 
-/// Whether a text is what the pattern says, in which `*` stands for anything.
+/// Whether a pattern matches a text; `*` matches anything.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(text) = text.strip_prefix(start) else { return false };

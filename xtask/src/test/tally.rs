@@ -1,4 +1,4 @@
-//! Counting what libtest prints and what tests skipped.
+//! Counts the results that libtest prints and the skips of tests.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,18 +12,19 @@ use super::{
     skip_list::{Place, SkipList},
 };
 
-/// What stands for the program in the path of a test that is marked `#[ignore]`: libtest does not tell.
+/// Stands for the program in the path of a test that is marked `#[ignore]`, since libtest does not name the
+/// program.
 pub(crate) const IGNORED: &str = "ignored";
 
-/// Why a test counts as skipped that skipped its cases one by one.
+/// The reason of a test that skipped each of its cases.
 const ALL_CASES: &str = "every case of it was skipped";
 
-/// How the tests went.
+/// The results of the tests.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     passed: usize,
     failed: usize,
-    /// Tests that libtest was told to ignore. It does not count them as passed.
+    /// Tests that libtest ignored. It does not count them as passed.
     ignored: BTreeSet<Skip>,
     failures: BTreeSet<String>,
     /// Tests that failed beside others and passed alone.
@@ -32,12 +33,12 @@ pub(crate) struct Tally {
     without_result: usize,
     panics: Panics,
     skips: BTreeSet<Skip>,
-    /// Tests of which a case ran.
+    /// Tests of which at least one case ran.
     ran: BTreeSet<String>,
     broken: bool,
-    /// What was skipped and may not be here; it has failed.
+    /// Skips that are not allowed here; they have failed.
     unlisted: BTreeSet<Skip>,
-    /// Entries of the list that nothing needed.
+    /// Entries of the list that matched no skip.
     unused: Vec<String>,
     place: Option<Place>,
 }
@@ -65,7 +66,7 @@ impl Tally {
         }
     }
 
-    /// Reads all that the tests of one file printed, whose program ended with this exit code (as a shell has
+    /// Reads all output of the tests of one file. The program ended with this exit code (as a shell reports
     /// it).
     pub(crate) fn read_program(&mut self, name: &str, output: &str, status: i32) {
         let mut own = Self::default();
@@ -116,16 +117,16 @@ impl Tally {
         self.skips.iter().map(|skip| skip.reason.as_str()).collect::<BTreeSet<_>>().into_iter()
     }
 
-    /// Reads what tests wrote about what they skipped, and what ran beside it.
+    /// Reads the tests' records of skips and of cases that ran.
     pub(crate) fn read_skips(&mut self, text: &str) {
         self.skips.extend(text.lines().filter_map(Skip::parse));
         self.ran.extend(text.lines().filter_map(Ran::parse).map(|ran| ran.test));
     }
 
-    /// Takes in how `cargo test` ended, takes skipped tests out of those that passed, and lets fail what may
-    /// not be skipped here.
+    /// Adds the exit status of `cargo test`, subtracts skipped tests from those that passed, and counts skips
+    /// that are not allowed here as failed.
     pub(crate) fn finish(&mut self, success: bool, list: &SkipList, place: Place) {
-        // What has no test's path was skipped by a whole program, in tests that may have run all the same.
+        // A skip without a test's path is a whole program's; its tests may have run anyway.
         let tests = self.skips.iter().map(|skip| &skip.test).filter(|test| test.contains("::"));
         let is_whole = |test: &&String| {
             let whole = |skip: &Skip| skip.test == **test && skip.case.is_none();
@@ -146,7 +147,7 @@ impl Tally {
         let failed: BTreeSet<&String> = self.unlisted.iter().map(|skip| &skip.test).collect();
         self.failed += failed.len();
         not_passed.extend(failed.into_iter().filter(|test| test.contains("::")).cloned());
-        // Libtest has not counted these as passed, and tells no program's name.
+        // Libtest has not counted these as passed, and does not name their program.
         let has_failed = |test: &str| {
             let without_program = test.split_once("::").map(|(_, test)| test);
             [Some(test), without_program].into_iter().flatten().any(|test| self.failures.contains(test))
@@ -165,8 +166,7 @@ impl Tally {
         }
     }
 
-    /// Looks for entries of the list that nothing needed. Only after a run of all tests does that say
-    /// anything.
+    /// Finds entries of the list that matched no skip. Only meaningful after a run of all tests.
     pub(crate) fn look_for_unused(&mut self, list: &SkipList, place: Place) {
         let skips: Vec<&Skip> = self.skips.iter().chain(&self.ignored).collect();
         self.unused = list.unused(place, &skips).iter().map(ToString::to_string).collect();
@@ -181,12 +181,12 @@ impl Tally {
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.broken {
-            writeln!(f, "cargo test failed without a failed test: see above")?;
+            writeln!(f, "cargo test failed without a failed test: its output above has the error")?;
         }
         if self.passed == 0 && self.failed == 0 {
             writeln!(f, "no test has run to its end, which is no success")?;
         }
-        // One line a reason: a test with many cases often lacks one thing for all.
+        // One line a reason: a test with many cases often lacks one thing for all of them.
         let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for skip in &self.skips {
             by_reason.entry(&skip.reason).or_default().push(what(skip));
@@ -205,14 +205,14 @@ impl fmt::Display for Tally {
         }
         for name in &self.passed_alone {
             writeln!(f, "PASSED ALONE, having failed beside other tests: {name}")?;
-            for line in self.panics.of(name) {
+            for line in self.panics.for_test(name) {
                 writeln!(f, "    {line}")?;
             }
         }
         // Last, for who sees the end alone.
         for name in &self.failures {
             writeln!(f, "FAILED {name}")?;
-            for line in self.panics.of(name) {
+            for line in self.panics.for_test(name) {
                 writeln!(f, "    {line}")?;
             }
         }
@@ -232,7 +232,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// What was skipped, as the report names it.
+/// A skip, as the report names it.
 fn what(skip: &Skip) -> String {
     match &skip.case {
         Some(case) => format!("{} [{case}]", skip.test),

@@ -1,4 +1,4 @@
-//! What one run adds to the guest's root: files of the host, and texts, at paths of the guest.
+//! The files that one run adds to the guest's root: files of the host, and texts.
 
 use std::{
     fs,
@@ -19,11 +19,11 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// None so far. They are collected in a folder within this one.
+    /// No files so far. They are collected in a folder within this one.
     pub(crate) fn new(within: &Path) -> Result<Self> {
         fs::create_dir_all(within).with_context(|| format!("cannot make {}", within.display()))?;
         let staged = tempfile::Builder::new().prefix(".files-").tempdir_in(within)?;
-        // What is unpacked over the guest's root sets the root's own mode, too.
+        // Unpacking over the guest's root also sets the root's own mode.
         fs::set_permissions(staged.path(), fs::Permissions::from_mode(0o755))?;
         Ok(Self { staged })
     }
@@ -56,7 +56,7 @@ impl Files {
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))
     }
 
-    /// Makes a disk image of them: a tar, filled up to whole sectors as it always is.
+    /// Makes a disk image of them: a tar, which always fills whole sectors.
     pub(crate) fn pack(&self, image: &Path) -> Result<()> {
         shell::output(
             Command::new("tar")

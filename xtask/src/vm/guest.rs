@@ -1,8 +1,8 @@
-//! One guest from boot to its end: it runs a job, and its results come back.
+//! One guest from boot to end: it runs a job, and its results come back.
 //!
-//! A job is a script, `/guest/job`. What it leaves in `/results` comes back when it ends, and whenever it
-//! runs `keep-results`. That it ended at all is told by `/results/status`, which the first process writes:
-//! QEMU's own exit code is the same for a panic and a power-off.
+//! A job is a script, `/guest/job`. The files that it leaves in `/results` come back when it ends, and
+//! whenever it runs `keep-results`. `/results/status`, which the first process writes, shows that it ended at
+//! all: QEMU's own exit code is the same for a panic and a power-off.
 
 use std::{
     fs::{self, File},
@@ -24,13 +24,13 @@ use super::{
 };
 use crate::shell;
 
-/// What results may take, with room to spare.
+/// The most bytes of results, with a margin.
 const RESULTS_BYTES: u64 = 64 << 20;
 /// What the kernel writes when it panics.
 const PANIC: &str = "Kernel panic - not syncing";
-/// What the first process and jobs begin a line with that tells of progress.
+/// How the first process and jobs begin a line about progress.
 pub(super) const TOLD: &str = "guest: ";
-/// Lines of the console that a report of a guest's death shows.
+/// Lines of the console in the report of a guest's death.
 const TAIL: usize = 40;
 
 /// A guest that is about to boot.
@@ -42,11 +42,11 @@ pub(crate) struct Guest<'a> {
     pub(crate) kernel: &'a Kernel,
     /// The image of its root file system, which stays as it is.
     pub(crate) root: &'a Path,
-    /// What is added to that. `/guest/job` is among it.
+    /// The files that are added to it, with `/guest/job` among them.
     pub(crate) files: &'a Files,
-    /// Where disks, console and results go; what is there is replaced.
+    /// The folder for disks, console and results; its contents are replaced.
     pub(crate) folder: &'a Path,
-    /// More for the kernel's command line.
+    /// More arguments for the kernel.
     pub(crate) arguments: &'a str,
 }
 
@@ -63,19 +63,19 @@ pub(crate) enum End {
     Lost,
 }
 
-/// What a guest left.
+/// What a guest left behind.
 #[derive(Debug)]
 pub(crate) struct Left {
     /// How it ended.
     pub(crate) end: End,
     /// The folder with its results.
     pub(crate) results: PathBuf,
-    /// All that it wrote to its console.
+    /// The whole text of its console.
     pub(crate) console: PathBuf,
 }
 
 impl Guest<'_> {
-    /// Boots it, tells `said` what it tells of its progress, and kills it after `limit`.
+    /// Boots it, passes its lines about progress to `said`, and kills it after `limit`.
     pub(crate) fn run(&self, limit: Duration, mut said: impl FnMut(&str)) -> Result<Left> {
         let mut command = self.prepare()?;
         let console = self.folder.join("console.log");
@@ -111,7 +111,7 @@ impl Guest<'_> {
                 }
             }
         }
-        // Still running if its time is over; else it has closed its output, and ends.
+        // Still running if its time is over; else it has closed its output, and is ending.
         if timed_out {
             child.0.kill().context("cannot kill QEMU")?;
         }
@@ -128,7 +128,7 @@ impl Guest<'_> {
         Ok(Left { end, results, console })
     }
 
-    /// Boots it with its console on this terminal, and waits for its end. What its job leaves comes back too.
+    /// Boots it with its console on this terminal, and waits for its end. Its job's results come back too.
     pub(crate) fn run_here(&self) -> Result<PathBuf> {
         let mut command = self.prepare()?;
         let mut child = Running(command.spawn().context("cannot run QEMU")?);
@@ -167,12 +167,12 @@ impl Guest<'_> {
         self.folder.join("results.img")
     }
 
-    /// The disks go: they are large, and what they brought is in `results`.
+    /// Delete the disks: they are large, and `results` has their contents.
     fn unpack_results(&self) -> Result<PathBuf> {
         let results = self.folder.join("results");
         fs::create_dir(&results).with_context(|| format!("cannot make {}", results.display()))?;
         let image = self.results_image();
-        // A guest that died while it wrote leaves the beginning of a tar: what is whole comes out.
+        // A guest that died while it wrote leaves the beginning of a tar: extract the complete files.
         let unpacked = shell::output(
             Command::new("tar").arg("--extract").arg("--file").arg(&image).arg("--directory").arg(&results),
         );
@@ -204,7 +204,7 @@ impl Drop for Running {
     }
 }
 
-/// From the panic on, and what came right before it; without one, the last lines.
+/// The panic and what came right before it; without a panic, the last lines.
 fn tail(console: &str) -> String {
     let lines: Vec<_> = console.lines().collect();
     let end = lines.iter().position(|line| line.contains(PANIC)).map_or(lines.len(), |at| at + TAIL / 2);

@@ -18,38 +18,38 @@ use crate::{
 /// How the packages of kernels begin, and those for clouds end.
 const IMAGE: &str = "linux-image-";
 const FLAVOUR: &str = "-cloud-amd64";
-/// What tests kernels without `bpf_loop`.
+/// The kernel for tests without `bpf_loop`.
 const OLD_KERNEL: &str = "old_kernel";
 /// How we name images.
 const PREFIX: &str = "vmlinuz-";
 
-/// A line of kernels, and a suite that has it. Backports keep the last ones of each line that they had.
+/// A series of kernels, and a suite that has it. Backports keep the last kernels of each series.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Series {
-    /// The version, without the number that changes with each correction.
+    /// The version, without the number of the correction.
     pub(crate) name: &'static str,
     suite: &'static str,
-    /// The release whose compiler and C library that suite goes with.
+    /// The release whose compiler and C library belong to that suite.
     pub(super) release: &'static str,
-    /// The programs that run there unless others are named; none: all but those about kernels like the first.
+    /// The programs that run there by default; none: all but those about kernels like the first.
     only: &'static [&'static str],
 }
 
 impl Series {
-    /// Whether a program runs there when none is named.
+    /// Whether a program runs there by default.
     pub(super) fn runs(&self, program: &str) -> bool {
         if self.only.is_empty() { program != OLD_KERNEL } else { self.only.contains(&program) }
     }
 
-    /// The suites that its packages, and what they need, come from.
+    /// The suites with its packages and their dependencies.
     pub(super) fn suites(&self) -> Vec<&'static str> {
         if self.suite == self.release { vec![self.suite] } else { vec![self.release, self.suite] }
     }
 }
 
-/// The kernels that the tests run on, oldest first: one without `bpf_loop`, where the tool can do less; two
-/// that Debian supports for years, one before and one after `uprobe_multi` links are used (6.10); and a late
-/// one.
+/// The kernels that the tests run on, oldest first: one without `bpf_loop`, on which the tool can do less;
+/// two with long support from Debian, one before and one after `uprobe_multi` links are used (6.10); and a
+/// recent one.
 pub(crate) const SERIES: [Series; 4] = [
     Series {
         name: "5.10",
@@ -72,14 +72,14 @@ pub(crate) const SERIES: [Series; 4] = [
 /// A kernel that can be booted.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
-    /// What `uname -r` says in it: `6.1.0-40-cloud-amd64`.
+    /// Its `uname -r`: `6.1.0-40-cloud-amd64`.
     pub(crate) release: String,
     /// The compressed image.
     pub(crate) image: PathBuf,
 }
 
 impl Kernel {
-    /// The module of overlayfs, where it was fetched with the kernel.
+    /// The module of overlayfs, if it was fetched with the kernel.
     pub(crate) fn overlay(&self) -> Option<PathBuf> {
         Some(self.image.with_file_name(overlay_of(&self.release))).filter(|module| module.is_file())
     }
@@ -103,7 +103,7 @@ fn fetch(series: &Series, folder: &Path) -> Result<Kernel> {
         bail!("it has no {IMAGE}{}…", series.name)
     };
     let Some(packages) = archive.download_some(package, is_part)? else { bail!("it has no {package}") };
-    // Aside first: what is interrupted leaves nothing that looks whole.
+    // Moved away first: an interrupted run leaves nothing that looks complete.
     let work = tempfile::Builder::new().prefix(".new-").tempdir_in(folder)?;
     debian::prepare(work.path(), &[])?;
     debian::extract(&packages, work.path())?;
@@ -121,7 +121,7 @@ fn fetch(series: &Series, folder: &Path) -> Result<Kernel> {
     Ok(Kernel { release: release.to_owned(), image })
 }
 
-/// Keeps the module of overlayfs, which these kernels have not built in, beside the image.
+/// Keeps the module of overlayfs beside the image, since these kernels do not have it built in.
 fn keep_overlay(unpacked: &Path, folder: &Path, release: &str) -> Result<()> {
     for modules in ["lib/modules", "usr/lib/modules"] {
         let module = unpacked.join(modules).join(release).join("kernel/fs/overlayfs/overlay.ko");
@@ -153,7 +153,7 @@ fn newest<'a>(packages: impl Iterator<Item = &'a str>, version: &str) -> Option<
         .map(|(package, _)| package)
 }
 
-/// Whether a package is a part of the kernel: 6.x has all in one, 7.x splits it.
+/// Whether a package is a part of the kernel: 6.x has one package, 7.x several.
 fn is_part(package: &str) -> bool {
     ["linux-image-", "linux-binary-", "linux-modules-"].iter().any(|prefix| package.starts_with(prefix))
 }
@@ -166,7 +166,7 @@ fn find(folder: &Path) -> Option<Kernel> {
     })
 }
 
-/// The release that an image's name tells.
+/// The release in an image's name.
 fn release_of(image: &Path) -> Option<String> {
     Some(image.file_name()?.to_str()?.strip_prefix(PREFIX)?.to_owned())
 }

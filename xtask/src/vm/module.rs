@@ -1,5 +1,5 @@
-//! The kernel module in kmod/, built for a kernel that guests boot: in a root of the kernel's own Debian
-//! release, with that release's compiler, as the headers' programs need its C library.
+//! Builds the kernel module in kmod/ for a kernel of the guests: in a root of the kernel's own Debian
+//! release, with that release's compiler, since the headers' programs need its C library.
 
 use std::{
     collections::BTreeMap,
@@ -21,13 +21,13 @@ use crate::{
     shell,
 };
 
-/// What building takes beside headers and what they depend on, compilers among it.
+/// Packages for the build besides the headers and what they depend on: compilers among others.
 const PACKAGES: [&str; 8] = ["coreutils", "dash", "findutils", "gcc", "grep", "make", "mawk", "sed"];
 /// Where the root has the module's sources.
 const BUILD: &str = "build";
 const MODULE: &str = "speed_bump.ko";
 
-/// Mounts what compilers need, seen by nobody else and gone with them, and runs a command in the root.
+/// Mounts what compilers need, in a mount namespace of its own, and runs a command in the root.
 const INSIDE: &str =
     "mount --rbind /dev \"$0/dev\" && mount -t proc proc \"$0/proc\" && exec chroot \"$0\" \"$@\"";
 
@@ -63,7 +63,7 @@ pub(super) fn ensure(series: &Series, kernel: &Kernel, update: bool) -> Result<P
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
     );
     if let Err(error) = built {
-        // Else it would pass for built the next time.
+        // Otherwise it would count as built the next time.
         let _ = fs::remove_file(&module);
         return Err(error);
     }
@@ -82,20 +82,19 @@ fn make_root(series: &Series, kernel: &Kernel, root: &Path) -> Result<()> {
     let Some(packages) = archive.download(&packages)? else {
         bail!("Debian has no {headers} any more: fetch the newest kernel with --update")
     };
-    // Aside first: what is interrupted leaves nothing that looks whole.
+    // Moved away first: an interrupted run leaves nothing that looks complete.
     let work = tempfile::Builder::new().prefix(".new-").tempdir_in(&folder)?;
     debian::prepare(work.path(), &["proc", "dev", "tmp"])?;
     debian::extract(&packages, work.path())?;
     archive.clean()?;
     // As the alternatives system would have it.
     symlink("mawk", work.path().join("usr/bin/awk")).context("cannot link awk")?;
-    // With it, the module would get type information, for which another program is needed and which nobody
-    // reads.
+    // With it, the module would get type information, which needs another program and which nothing reads.
     let _ = fs::remove_file(work.path().join(format!("usr/src/{headers}/vmlinux")));
     fs::rename(work.path(), root).with_context(|| format!("cannot move to {}", root.display()))
 }
 
-/// What the module is made of.
+/// The module's sources.
 fn sources(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut sources = BTreeMap::new();
     let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;

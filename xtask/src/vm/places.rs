@@ -1,4 +1,4 @@
-//! Where what the virtual machines need lies: all of it below target/vm, and none of it is precious.
+//! The folders of the virtual machines: all below target/vm; all of it can be made again.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use speed_bump_testing::places;
 
 use super::kernel::Series;
 
-/// All that is kept between runs.
+/// The folder that is kept between runs.
 pub(super) fn all() -> PathBuf {
     places::target().join("vm")
 }
@@ -16,7 +16,7 @@ pub(super) fn kernel(series: &Series) -> PathBuf {
     all().join("kernels").join(series.name)
 }
 
-/// What kmod/ is built in for a series' kernel.
+/// The root in which kmod/ is built for a series' kernel.
 pub(super) fn module(series: &Series) -> PathBuf {
     kernel(series).join("module")
 }
@@ -31,12 +31,12 @@ pub(super) fn root() -> PathBuf {
     all().join("root")
 }
 
-/// What a run leaves of one guest: its console, its results.
+/// The files of one guest's run: its console, its results.
 pub(super) fn run(name: &str) -> PathBuf {
     all().join("runs").join(name)
 }
 
-/// What guests have compiled.
+/// Files that guests have compiled.
 pub(super) fn compiled() -> PathBuf {
     all().join("compiled")
 }

@@ -1,5 +1,5 @@
-//! The tests that run in guests: built here, put where they look for things there. Each file of them is run
-//! as a program of its own, so that the end of one is not that of the others.
+//! The tests that run in guests: built here, and put where they expect their files. Each test file runs as a
+//! program of its own, so that one that dies does not end the others.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ use crate::{
     system::{self, Need},
 };
 
-/// An engine of the tool, by which tests are counted.
+/// An engine of the tool; tests are counted by engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Engine {
     /// The BPF program.
@@ -41,14 +41,14 @@ pub(super) struct Program {
     area: &'static str,
     /// Its name, which is that of the module.
     pub(super) name: &'static str,
-    /// The tests of it that run unless it is asked for by name: then all do.
+    /// Its tests that run by default. If it is named, all run.
     tests: &'static [&'static str],
-    /// What it has spin.
+    /// The engine that it uses.
     pub(super) engine: Engine,
 }
 
 impl Program {
-    /// What the area's test program is told, to run these tests.
+    /// Arguments for the area's test program, to run these tests.
     fn arguments(&self, job: Job) -> String {
         let Self { name, tests, .. } = self;
         if job == Job::Whole {
@@ -59,8 +59,8 @@ impl Program {
     }
 }
 
-/// The main paths of the tool, each against the real kernel, in the time that there is: a session takes
-/// seconds here. What tests the tool's own code runs on the host.
+/// The tool's main paths, each with the real kernel, as far as time permits: a session takes seconds here.
+/// Tests of the tool's own code run on the host.
 pub(super) const PROGRAMS: [Program; 23] = [
     Program {
         area: "native",
@@ -306,11 +306,11 @@ const PACKAGE: &str = "speed-bump-tests";
 const TESTS: &str = include_str!("tests.sh");
 const SHELL: &str = include_str!("shell.sh");
 const GCC: &str = include_str!("gcc.sh");
-/// How many times slower than an ordinary machine a guest is that is translated on a busy host.
+/// How many times slower than an ordinary machine an emulated guest on a busy host is.
 const SLOWNESS: u32 = 5;
-/// How many random sequences a guest has the time for.
+/// How many random sequences a guest has time for.
 const SEQUENCES: u32 = 100;
-/// Where the job has what was compiled in earlier guests.
+/// Where the job finds files that earlier guests compiled.
 const COMPILED: &str = "/guest/compiled";
 
 /// Where guests have the kernel module, if one could be built for them.
@@ -336,7 +336,7 @@ pub(super) fn build(programs: &[&Program]) -> Result<Built> {
     }
     let messages = shell::output_shown(&mut command)?;
     let tests = executables(&messages);
-    // Its optimised build: here it starts in seconds otherwise.
+    // Its optimised build: otherwise it takes seconds to start here.
     let tool = release::build()?;
     Ok(Built { tests, tool })
 }
@@ -358,7 +358,7 @@ fn executables(messages: &str) -> BTreeMap<String, PathBuf> {
         .collect()
 }
 
-/// What the job is.
+/// What the job does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Job {
     /// The programs' chosen tests.
@@ -423,7 +423,7 @@ pub(super) fn add_module(files: &Files, module: &Path) -> Result<()> {
     files.copy(&tests, &tests)
 }
 
-/// Keeps what a guest compiled, for the next.
+/// Keeps the files that a guest compiled, for the next one.
 pub(super) fn keep_compiled(results: &Path) -> Result<()> {
     let compiled = results.join("compiled");
     if compiled.is_dir() {

@@ -1,7 +1,7 @@
 //! QEMU: fetching it, and its command line.
 //!
-//! It comes through an apt of our own like the kernels, with all its libraries, and always from the same
-//! suite: what follows was measured with QEMU 7.2. Installing it would remove what conflicts with it on some
+//! An apt of our own fetches it, like the kernels, with all its libraries, and always from the same suite:
+//! the facts below were measured with QEMU 7.2. Installing it would remove conflicting packages on some
 //! systems.
 //!
 //! Without KVM it translates the guest's code (TCG). `thread=multi` then corrupts the guest when the kernel
@@ -20,14 +20,13 @@ use crate::debian::{self, Archive};
 
 const SUITE: &str = "bookworm";
 const PACKAGE: &str = "qemu-system-x86";
-/// Says that all is unpacked; it lists the packages.
+/// Marks a complete folder; it lists the packages.
 const STAMP: &str = "packages.txt";
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
-/// What every guest needs of its kernel's command line. The clock of a guest that is translated is not steady
-/// enough for the kernel's own tests of it; a panic ends the guest, since QEMU does not restart it. Without
-/// `cmpxchg16b`, kernels since 7.0 give BPF programs memory of checked caches alone (`kmalloc_nolock` in
-/// mm/slub.c).
+/// Arguments for every guest's kernel. An emulated guest's clock is not steady enough for the kernel's own
+/// tests of it. A panic ends the guest, since QEMU does not restart it. Without `cmpxchg16b`, kernels since
+/// 7.0 give BPF programs memory only from checked caches (`kmalloc_nolock` in mm/slub.c).
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 tsc=reliable no_timer_check panic=-1 oops=panic loglevel=5 \
                                 slab_debug=F,kmalloc-*";
 
@@ -42,9 +41,9 @@ pub(crate) struct Qemu {
 pub(crate) struct Machine<'a> {
     /// The kernel's image.
     pub(crate) kernel: &'a Path,
-    /// More for the kernel's command line.
+    /// More arguments for the kernel.
     pub(crate) arguments: &'a str,
-    /// Its disks, which the guest numbers as they happen to answer.
+    /// Its disks; their numbers in the guest vary.
     pub(crate) disks: &'a [Disk<'a>],
     /// Processors.
     pub(crate) processors: u32,
@@ -55,11 +54,11 @@ pub(crate) struct Machine<'a> {
 /// A raw image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Disk<'a> {
-    /// Its serial number, by which the guest finds it.
+    /// Its serial number; the guest finds it by that.
     pub(crate) name: &'a str,
     /// The image.
     pub(crate) image: &'a Path,
-    /// Whether what the guest writes stays in the image. Else it is gone when the guest ends.
+    /// Whether the guest's writes stay in the image. Otherwise they are lost when the guest ends.
     pub(crate) is_written: bool,
 }
 
@@ -90,11 +89,11 @@ impl Qemu {
     /// The command that runs a machine, with its console on standard input and output.
     pub(crate) fn command(&self, machine: &Machine) -> Command {
         let at = |path: &str| self.root.join(path);
-        // It ends with us, however we end.
+        // It ends with us, in whatever way we end.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "nice", "-n", "10"])
-            // Through its own loader: the system's C library may be older.
+            // Through its own dynamic loader: the system's C library may be older.
             .arg(at("usr/lib64/ld-linux-x86-64.so.2"))
             .arg("--library-path")
             .arg(at(LIBRARIES))
@@ -161,7 +160,7 @@ mod tests {
             memory_mib: 2048,
         };
         let line = arguments(&machine).join(" ");
-        // What was measured to be reliable; anything else corrupts the guest.
+        // Measured to be reliable; anything else corrupts the guest.
         for part in ["-accel tcg,thread=single ", "-cpu max,-cx16 ", "-no-reboot ", "-nodefaults "] {
             assert!(line.contains(part), "{part}: {line}");
         }

@@ -1,4 +1,4 @@
-//! What the test programs of a guest printed, as a report like that of any test run.
+//! Turns the output of a guest's test programs into a report like that of any test run.
 
 use std::{fs, path::Path};
 
@@ -13,15 +13,15 @@ use crate::test::{
     tally::Tally,
 };
 
-/// Reads what a guest left of these programs. What it could not run to its end has failed, and so has what it
-/// skipped and the list does not have.
+/// Reads what a guest left behind for these programs. Programs that did not end have failed, and so have
+/// skips that are not in the list.
 pub(super) fn tally(programs: &[&Program], left: &Left, list: &SkipList, place: Place) -> Result<Tally> {
     let mut tally = Tally::default();
     let mut is_first = true;
     for program in programs {
         match ended(&left.results, program.name)? {
             Some((output, status)) => tally.read_program(program.name, &output, status),
-            // The guest died in the first of those that have not ended, and never came to the others.
+            // The guest died in the first program that has not ended, and did not start the others.
             None if is_first => {
                 tally.fail(format!("{}: {}", program.name, death(left.end)));
                 is_first = false;
@@ -37,7 +37,7 @@ pub(super) fn tally(programs: &[&Program], left: &Left, list: &SkipList, place: 
     Ok(tally)
 }
 
-/// The same of the programs that have this engine spin.
+/// The same for programs with this engine.
 pub(super) fn of_engine(
     engine: Engine,
     programs: &[&Program],
@@ -59,7 +59,7 @@ pub(super) fn of_engine(
     Ok(tally)
 }
 
-/// What these programs skipped. None skipped anything that left no such file.
+/// The skips of these programs. A program without such a file skipped nothing.
 fn read_skips(tally: &mut Tally, programs: &[&Program], results: &Path) {
     for program in programs {
         let path = results.join(format!("{}.skips", program.name));
@@ -67,7 +67,7 @@ fn read_skips(tally: &mut Tally, programs: &[&Program], results: &Path) {
     }
 }
 
-/// What a program printed, and its exit code, if it ended.
+/// A program's output, and its exit code, if it ended.
 pub(super) fn ended(results: &Path, name: &str) -> Result<Option<(String, i32)>> {
     let Ok(status) = fs::read_to_string(results.join(format!("{name}.status"))) else { return Ok(None) };
     let status = status.trim().parse().with_context(|| format!("{name}.status says `{status}`"))?;
@@ -76,7 +76,7 @@ pub(super) fn ended(results: &Path, name: &str) -> Result<Option<(String, i32)>>
     Ok(Some((String::from_utf8_lossy(&output).into_owned(), status)))
 }
 
-/// How a guest's end is told.
+/// A guest's end, in words.
 pub(super) fn death(end: End) -> String {
     match end {
         End::Finished(status) => format!("the guest's job ended with exit code {status}"),
@@ -116,13 +116,18 @@ mod tests {
         (tally.is_success(), text)
     }
 
-    fn of(program: usize, suffix: &str) -> String {
+    fn result_path(program: usize, suffix: &str) -> String {
         format!("{}.{suffix}", PROGRAMS[program].name)
     }
 
     #[test]
     fn programs_that_ended_are_counted() {
-        let names = [of(0, "out"), of(0, "status"), of(1, "out"), of(1, "status")];
+        let names = [
+            result_path(0, "out"),
+            result_path(0, "status"),
+            result_path(1, "out"),
+            result_path(1, "status"),
+        ];
         let left = |second, status| {
             [(&*names[0], PASSED), (&names[1], "0\n"), (&names[2], second), (&names[3], status)]
         };
@@ -130,12 +135,12 @@ mod tests {
             report(End::Finished(0), &left(PASSED, "0\n")),
             (true, "4 passed, 0 failed, 0 skipped\n".into())
         );
-        let skips = of(1, "skips");
+        let skips = result_path(1, "skips");
         let skipped = [&left(PASSED, "0\n")[..], &[(&skips, "SKIPPED x::a: because no Python\n")]].concat();
         assert!(report(End::Finished(0), &skipped).1.ends_with("3 passed, 0 failed, 1 skipped\n"));
         let expected = "FAILED second::a\n3 passed, 1 failed, 0 skipped\n";
         assert_eq!(report(End::Finished(0), &left(FAILED, "101\n")), (false, expected.into()));
-        // By a signal, after some lines or none.
+        // By a signal, with some lines or none.
         let expected =
             "FAILED second: ended with exit code 139 and no result\n2 passed, 1 failed, 0 skipped\n";
         assert_eq!(report(End::Finished(0), &left("test a ... ", "139\n")), (false, expected.into()));
@@ -162,7 +167,12 @@ mod tests {
 
     #[test]
     fn a_guest_that_died_has_failed() {
-        let names = [of(0, "out"), of(0, "status"), of(1, "out"), of(1, "status")];
+        let names = [
+            result_path(0, "out"),
+            result_path(0, "status"),
+            result_path(1, "out"),
+            result_path(1, "status"),
+        ];
         let one = [(&*names[0], PASSED), (&names[1], "0\n")];
         let expected = "FAILED second: the guest's kernel panicked\n2 passed, 1 failed, 0 skipped\n";
         assert_eq!(report(End::Panicked, &one), (false, expected.into()));

@@ -1,5 +1,5 @@
-//! The guest's root file system: Debian as this system has it, so that what is compiled here runs there, with
-//! a compiler and Pythons, as an ext4 image that guests start from and do not change.
+//! The guest's root file system: the Debian release of this system, so that programs compiled here run there,
+//! with a compiler and Pythons, as an ext4 image that guests start from and do not change.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use crate::{
     system::{self, Need},
 };
 
-/// What is installed in the guest, without recommendations: what tests run, and what the first process runs.
+/// The packages in the guest, without recommendations: for tests, and for the first process.
 const PACKAGES: [&str; 13] = [
     "binutils",
     "busybox-static",
@@ -37,7 +37,7 @@ const PACKAGES: [&str; 13] = [
 
 /// A Python with perf trampolines and `sys.monitoring`, beside the system's.
 pub(super) const NEWER_PYTHON: &str = "3.13";
-/// Where Pythons beside the system's lie in the guest.
+/// The guest's folder for Pythons besides the system's.
 pub(super) const PYTHONS: &str = "/opt/pythons";
 
 /// The first process, which runs `/guest/job`, and commands for it and for jobs.
@@ -47,13 +47,13 @@ const COMMANDS: [(&str, &str); 3] = [
     ("guest/bin/keep-results", include_str!("keep-results.sh")),
 ];
 
-/// The disk's signature, and how the kernel's command line names the file system by it. Names such as
-/// /dev/nvme0n1 go to the disks in the order in which they happen to answer.
+/// The disk's signature, by which the kernel's command line names the file system. Names such as /dev/nvme0n1
+/// depend on the order in which the disks answer.
 const SIGNATURE: u32 = 0x5b_e6_bf_01;
 pub(super) const DEVICE: &str = "PARTUUID=5be6bf01-01";
-/// Where the file system begins on the disk.
+/// Offset of the file system on the disk.
 const FIRST_BYTE: u64 = 1 << 20;
-/// More than packages and tests take; the image's file has holes.
+/// More than packages and tests need; the image's file has holes.
 const SIZE: &str = "4G";
 
 const MKFS: Need =
@@ -107,7 +107,7 @@ fn partition(image: &Path) -> Result<()> {
     file.write_all_at(&table, 0).with_context(|| format!("cannot write to {}", image.display()))
 }
 
-/// The first sector of a disk with one partition, from `FIRST_BYTE` to its end.
+/// The first sector of a disk with one partition, from `FIRST_BYTE` to the end.
 fn partition_table(disk_bytes: u64) -> [u8; 512] {
     const LINUX: u8 = 0x83;
     let sectors = |bytes: u64| u32::try_from(bytes / 512).unwrap_or(u32::MAX).to_le_bytes();
@@ -120,12 +120,12 @@ fn partition_table(disk_bytes: u64) -> [u8; 512] {
     table
 }
 
-/// What an image was made of.
+/// The packages of an image.
 fn contents() -> String {
     format!("{PACKAGES:?}\nPython {NEWER_PYTHON}\n{CONFIGURATION:?}\n{COMMANDS:?}\n{SIZE}\n")
 }
 
-/// What installed packages would have left in /etc.
+/// Files in /etc that installing the packages would have left.
 const CONFIGURATION: [(&str, &str); 4] = [
     ("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/sh\n"),
     ("etc/group", "root:x:0:\nnogroup:x:65534:\n"),
@@ -138,7 +138,7 @@ fn fill(root: &Path, packages: &[PathBuf]) -> Result<()> {
         root,
         &["proc", "sys", "dev", "tmp", "run", "root", "etc", "opt/pythons", "guest/bin", "results"],
     )?;
-    // `tempdir` keeps others out, and the guest's users are others.
+    // `tempdir` keeps other users out, and the guest has other users.
     for (folder, mode) in [("", 0o755), ("tmp", 0o1777)] {
         fs::set_permissions(root.join(folder), fs::Permissions::from_mode(mode))?;
     }
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(DEVICE, format!("PARTUUID={SIGNATURE:08x}-01"));
         let table = partition_table(3 << 20);
         assert_eq!(table[440..444], [0x01, 0xbf, 0xe6, 0x5b]);
-        // Its first sector, and how many it has.
+        // Its first sector, and its number of sectors.
         assert_eq!(table[454..462], [0, 8, 0, 0, 0, 16, 0, 0]);
         assert_eq!(table[510..], [0x55, 0xaa]);
     }

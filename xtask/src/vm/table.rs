@@ -7,11 +7,11 @@ use speed_bump_testing::places;
 
 use crate::test::tally::Tally;
 
-/// What its section begins and ends with.
+/// The lines before and after it.
 const BEGIN: &str = "<!-- kernels: written by `cargo xtask test --vm all --write-table` -->\n";
 const END: &str = "<!-- end of kernels -->\n";
 
-/// Checks of `doctor` that tell of the guest's settings, and not of its kernel.
+/// Checks of `doctor` about the guest's settings, and not its kernel.
 const SETTINGS: [&str; 2] = ["open files", "locked memory"];
 
 /// One kernel's results.
@@ -25,8 +25,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// What came of a kernel: how the tests of each engine went, and all of them, and what `doctor` printed
-    /// there.
+    /// The results on a kernel: the tests of each engine, all tests, and the output of `doctor` there.
     pub(super) fn new(release: &str, by_engine: Vec<Tally>, tally: &Tally, doctor: &str) -> Self {
         Self {
             release: release.to_owned(),
@@ -45,7 +44,7 @@ impl Row {
     }
 }
 
-/// Puts the table there, in place of the one that is there, of which other kernels' rows stay.
+/// Replaces the table in the document; the rows of other kernels stay.
 pub(super) fn write(rows: &[Row]) -> Result<()> {
     let path = places::root().join("docs/kernels.md");
     let old = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -62,7 +61,7 @@ fn replaced(text: &str, table: &str) -> Option<String> {
     Some(format!("{before}{BEGIN}{table}{END}{after}"))
 }
 
-/// The lines of the table, where these rows stand for their kernels and those of other kernels stay.
+/// The lines of the table, with these rows for their kernels and the old rows for others.
 fn kept(text: &str, rows: &[Row]) -> Vec<String> {
     let table = text.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END));
     // A heading, and the line below it.
@@ -89,7 +88,7 @@ fn table(lines: &[String]) -> String {
     format!("\n{heading}\n{}\n\n", lines.join("\n"))
 }
 
-/// How the tests of an engine went.
+/// The results of the tests of an engine.
 fn cell([passed, failed, skipped]: &[usize; 3]) -> String {
     if passed + failed + skipped == 0 {
         return "not run".to_owned();
@@ -99,7 +98,7 @@ fn cell([passed, failed, skipped]: &[usize; 3]) -> String {
     format!("{passed} passed{}", rest.collect::<String>())
 }
 
-/// What `doctor` warns of and fails on.
+/// The warnings and failures of `doctor`.
 fn lacks(doctor: &str) -> Vec<String> {
     let found = doctor.lines().filter_map(|line| {
         let check = line.strip_prefix("warn  ").or_else(|| line.strip_prefix("fail  "))?;

@@ -1,4 +1,4 @@
-//! Where the tool would put its probes, and what the smallest delay there is: read from its `list`.
+//! Reads from the tool's `list` where it would put its probes, and the smallest delay there.
 
 use std::{fs, path::Path, process::Command};
 
@@ -11,14 +11,14 @@ use crate::bench::{nanos, timed};
 pub(in crate::bench) struct Site {
     /// The kind of instruction, in the tool's words.
     pub(in crate::bench) kind: String,
-    /// Where it is, as `FILE+0xOFFSET`; empty where that is not known beforehand.
+    /// Where it is, as `FILE+0xOFFSET`; empty if that is not known beforehand.
     pub(in crate::bench) place: String,
     /// The smallest delay there, in ns.
     pub(in crate::bench) floor_ns: f64,
 }
 
-/// The sites of functions of a process, of which each target selects one, in their order.
-pub(in crate::bench) fn of(
+/// The sites of functions of a process, in the order of the targets. Each target selects one function.
+pub(in crate::bench) fn list(
     tool: &Path,
     pid: i32,
     targets: &str,

@@ -11,7 +11,7 @@ use speed_bump_testing::{
 /// A function that its caller measures.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Function {
-    /// As the program's report calls it.
+    /// Its name in the program's report.
     pub(super) name: &'static str,
     /// The line of the targets file that selects it, and nothing else in the program.
     pub(super) target: &'static str,
@@ -24,7 +24,7 @@ pub(super) struct Subject {
     pub(super) functions: &'static [Function],
     /// The tool's flags for it: how Python calls become visible.
     pub(super) flags: &'static [&'static str],
-    /// The program's file, where we compiled it.
+    /// The program's file, if we compiled it.
     _fixture: Option<Fixture>,
 }
 
@@ -34,7 +34,7 @@ impl Subject {
         self.functions.iter().map(|function| format!("{}\n", function.target)).collect()
     }
 
-    /// What a call of each function takes, in ns, as its caller measures it: medians over a span that begins
+    /// The time of a call of each function, in ns, as its caller measures it: medians over a span that begins
     /// now.
     pub(super) fn medians(&mut self, span: Duration) -> Result<Vec<f64>> {
         self.service.ask("reset")?;
@@ -80,7 +80,7 @@ const PYTHON: &[Function] = &[
 pub(super) enum Kind {
     C,
     Libc(&'static PythonBuild),
-    /// As it is, with the helper.
+    /// Unchanged, with the helper.
     Stock(&'static PythonBuild),
     Trampolines(&'static PythonBuild),
     Usdt(&'static PythonBuild),

@@ -1,31 +1,31 @@
-//! What each peer is asked to do to calls, and how many of them are measured.
+//! The doses that peers get, and how many calls are measured.
 
-/// Slices of a dose in a round.
+/// Slices per dose and round.
 pub(super) const PASSES: usize = 4;
-/// Calls before each measurement, which are not counted.
+/// Uncounted calls before each measurement.
 pub(super) const WARM_UP: usize = 300;
-/// Calls that are measured where none is delayed.
+/// Measured calls if none is delayed.
 pub(super) const UNDELAYED_CALLS: usize = 3_000;
-/// Calls after a sleep that are measured where calls match, and as many of another function.
+/// Measured calls after a sleep if calls match, and as many of another function.
 pub(super) const SLEPT_CALLS: usize = 16;
 /// Length of that sleep.
 pub(super) const SLEEP_US: u64 = 5_000;
-/// So many calls are never reached: none is delayed, and each is counted.
+/// A number of calls that is never reached: none is delayed, and each is counted.
 pub(super) const SELDOM: u64 = 1_000_000;
 
-/// What becomes of a matching call.
+/// What happens to a matching call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dose {
-    /// The window is not open yet. Before all others.
+    /// The window is not open yet. This comes first.
     Closed,
     /// Every [`SELDOM`]th would be delayed by 1 ms.
     Seldom,
-    /// Delayed by so many ns.
+    /// Delayed by this many ns.
     Each(u64),
 }
 
 impl Dose {
-    /// Those of an open window, in their order.
+    /// The doses of an open window, in order.
     pub(super) const OPEN: [Self; 6] = [
         Self::Seldom,
         Self::Each(0),
@@ -35,7 +35,7 @@ impl Dose {
         Self::Each(1_000_000),
     ];
 
-    /// How many calls are measured: some tens of milliseconds at most.
+    /// How many calls are measured: for some tens of milliseconds at most.
     pub(super) fn calls(self) -> usize {
         match self {
             Self::Closed | Self::Seldom | Self::Each(..1_000) => UNDELAYED_CALLS,
@@ -50,7 +50,7 @@ impl Dose {
         if matches!(self, Self::Each(_)) { SLEPT_CALLS } else { 0 }
     }
 
-    /// Delay and frequency of a peer whose window is open, or that has none.
+    /// Delay and frequency for a peer whose window is open, or that has none.
     pub(super) fn delay_and_frequency(self) -> (u64, u64) {
         match self {
             Self::Closed => (1_000_000, 1),

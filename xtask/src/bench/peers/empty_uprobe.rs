@@ -1,5 +1,5 @@
-//! A probe at the very site that the tool takes, with a BPF program that does nothing: no tool that is called
-//! through a probe can cost less.
+//! A probe at the same site as the tool's, with a BPF program that does nothing: no tool that works by a
+//! probe can cost less.
 
 use std::{path::PathBuf, process::Command};
 
@@ -8,7 +8,7 @@ use speed_bump_testing::{Fixture, Service, places};
 
 use super::{Peer, dose::Dose};
 
-/// A small program attaches it, and stays until it is closed.
+/// Attached by a small program, until that is closed.
 pub(super) struct EmptyUprobe {
     attacher: Fixture,
     file: PathBuf,

@@ -1,4 +1,4 @@
-//! What calls lost to a peer.
+//! The time that calls lose to a peer.
 
 use anyhow::Result;
 use speed_bump_testing::Service;
@@ -13,16 +13,16 @@ use super::{
 pub(super) struct Slice {
     /// Calls one right after the other.
     pub(super) at_once: Times,
-    /// Calls after a sleep each, in turn with those of a function that is as it was; none where that is of no
-    /// interest.
+    /// Calls after a sleep each, alternating with calls of a function that no peer slows; none if they do not
+    /// matter.
     pub(super) slept: Option<Times>,
 }
 
 impl Slice {
-    /// Of a slice that begins now.
-    pub(super) fn of(service: &mut Service, calls: usize, slept_calls: usize) -> Result<Self> {
+    /// Measures a slice that begins now.
+    pub(super) fn measure(service: &mut Service, calls: usize, slept_calls: usize) -> Result<Self> {
         let mut ask = |calls, sleep_us| Times::read(&service.ask(&format!("measure {calls} {sleep_us}"))?);
-        // What runs for the first time is slow, whoever slows it.
+        // The first run of any code is slow, for every peer.
         ask(dose::WARM_UP.min(calls), 0)?;
         let at_once = ask(calls, 0)?;
         let slept = (slept_calls > 0).then(|| ask(slept_calls, dose::SLEEP_US)).transpose()?;
@@ -30,7 +30,7 @@ impl Slice {
     }
 }
 
-/// What calls take without a peer, in ns.
+/// The time of calls without a peer, in ns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Base {
     pub(super) called: f64,
@@ -40,7 +40,7 @@ pub(super) struct Base {
 
 impl Base {
     /// From slices without a peer.
-    pub(super) fn of(slices: &[Slice]) -> Self {
+    pub(super) fn from_slices(slices: &[Slice]) -> Self {
         let quick = |time: fn(&Slice) -> f64| quantile(slices.iter().map(time).collect(), QUICK);
         Self {
             called: quick(|slice| slice.at_once.called.middle()),
@@ -72,28 +72,28 @@ impl Base {
     }
 }
 
-/// What these calls take after a sleep, in ns: of all slices together, as each has only a few.
+/// The time of these calls after a sleep, in ns: from all slices together, as each has only a few.
 fn slept<'a>(slices: impl Iterator<Item = &'a Slice>, calls: fn(&Times) -> &Sorted) -> f64 {
     Sorted::all(slices.filter_map(|slice| slice.slept.as_ref().map(calls))).middle()
 }
 
-/// What calls lost, in ns.
+/// The time that calls lost, in ns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Lost {
-    /// A call.
+    /// A call's.
     pub(super) call: f64,
-    /// All but the longest hundredth, in the median slice.
+    /// The same at the 99th percentile, in the median slice.
     pub(super) call_99: f64,
     /// The call of another function right after it.
     pub(super) next: f64,
-    /// A call after a sleep, against one of a function that is as it was.
+    /// The same for a call after a sleep, compared with a call of a function that no peer slows.
     pub(super) slept: f64,
 }
 
-/// The share of slices that are taken for undisturbed.
+/// The share of slices that count as undisturbed.
 const QUICK: f64 = 0.25;
 
-/// What this share of the values is not greater than.
+/// The quantile of the values at this share.
 fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get((share * values.len() as f64) as usize).copied().unwrap_or(f64::NAN)
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn slow_slices_do_not_count_on_either_side() {
-        let base = Base::of(&[slice(100.0), slice(300.0), slice(100.0), slice(300.0)]);
+        let base = Base::from_slices(&[slice(100.0), slice(300.0), slice(100.0), slice(300.0)]);
         assert_eq!((base.called, base.next, base.slept), (100.0, 10.0, 1_000.0));
         let dose = Dose::Each(1_000);
         let slices = [slice(1_100.0), slice(2_000.0), slice(1_100.0), slice(1_100.0)];

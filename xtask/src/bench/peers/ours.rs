@@ -13,8 +13,8 @@ use speed_bump_testing::{Agent, Service};
 
 use super::{Peer, dose::Dose};
 
-/// How long the window stays closed: until the first dose has been measured, and then as long as doses hold
-/// without the loader (`Control::EXPIRY_NS`): only then the helper looks at the clock for each call.
+/// How long the window stays closed: until the first dose has been measured, and for as long as doses hold
+/// without the loader (`Control::EXPIRY_NS`); only then does the helper read the clock for each call.
 const CLOSED: Duration = Duration::from_millis(1_800);
 
 /// One of its engines.

@@ -1,4 +1,4 @@
-//! The programs whose functions are slowed, and who slows them.
+//! The programs whose functions are slowed, and their peers.
 
 use std::{path::Path, process::Command};
 
@@ -19,12 +19,12 @@ pub(super) struct Subject {
     pub(super) name: String,
     pub(super) service: Service,
     pub(super) peers: Vec<Box<dyn Peer>>,
-    /// The program's file, where we compiled it.
+    /// The program's file, if we compiled it.
     _fixture: Option<Fixture>,
 }
 
 impl Subject {
-    /// A function of this Python. What cannot be measured is added to `missing`.
+    /// A function of this Python. Adds what cannot be measured to `missing`.
     pub(super) fn python(tool: &Path, python: &PythonBuild, missing: &mut Vec<String>) -> Result<Self> {
         let mut peers: Vec<Box<dyn Peer>> = vec![
             Box::new(Ours::new(tool, "helper", "helper", PYTHON)),
@@ -47,10 +47,10 @@ impl Subject {
     /// A native function.
     pub(super) fn native(tool: &Path, missing: &mut Vec<String>) -> Result<Self> {
         let source = places::root().join("xtask/src/bench/peers/caller.c");
-        // Not position-independent, so that an address is the same in the file and in the process.
+        // Not position-independent, so that addresses in the file and in the process are the same.
         let fixture = Fixture::compile(&source, &["-O1", "-fno-omit-frame-pointer", "-no-pie"])?;
         let service = Service::start(&mut Command::new(fixture.program()))?;
-        let site = site::of(tool, service.pid(), &format!("{NATIVE}\n"), &[], 1)?;
+        let site = site::list(tool, service.pid(), &format!("{NATIVE}\n"), &[], 1)?;
         let site = site.first().context("the function has no site")?;
         let mut peers: Vec<Box<dyn Peer>> =
             vec![Box::new(Ours::new(tool, "bpf", "bpf", NATIVE)), Box::new(EmptyUprobe::at(&site.place)?)];

@@ -1,4 +1,4 @@
-//! What profilers do that slow Python functions from inside: a callback in C, by `sys.monitoring`.
+//! A callback in C through `sys.monitoring`, as in profilers that slow Python functions from inside.
 
 use std::{path::Path, process::Command};
 
@@ -9,10 +9,10 @@ use tempfile::TempDir;
 use super::{Peer, dose::Dose};
 use crate::shell;
 
-/// Later than anything here.
+/// Later than any time here.
 const NEVER_NS: u64 = 1 << 50;
 
-/// The extension, in a folder that the measured program looks for it in.
+/// The extension, in a folder from which the measured program imports it.
 pub(super) struct SysMonitoring {
     folder: TempDir,
     is_on: bool,
@@ -37,7 +37,7 @@ impl SysMonitoring {
         Ok(Self { folder, is_on: false })
     }
 
-    /// Where it lies.
+    /// The folder.
     pub(super) fn folder(&self) -> &Path {
         self.folder.path()
     }

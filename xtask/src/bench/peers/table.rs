@@ -1,4 +1,4 @@
-//! The tables: what undelayed calls lose, and how exact delays are.
+//! The tables: the loss of undelayed calls, and the accuracy of delays.
 
 use std::fmt::Write as _;
 
@@ -7,15 +7,15 @@ use super::{dose::Dose, lost::Lost};
 /// A peer's name, and what calls lost to it.
 type Row = (String, Vec<(Dose, Lost)>);
 
-/// What a call loses that is not delayed, in ns; a row for each peer.
+/// The loss of a call that is not delayed, in ns; a row for each peer.
 pub(super) fn undelayed(rows: &[Row]) -> String {
     let mut text = format!(
         "  {:<26} {:>10} {:>10} {:>10} {:>10} {:>12}\n",
         "", "delay 0", "seldom", "closed", "unmatched", "after sleep"
     );
     for (name, all) in rows {
-        let call = |dose| ns(of(all, dose).map(|lost| lost.call));
-        let matched = of(all, Dose::Each(0));
+        let call = |dose| ns(find(all, dose).map(|lost| lost.call));
+        let matched = find(all, Dose::Each(0));
         let (unmatched, slept) = (ns(matched.map(|lost| lost.next)), ns(matched.map(|lost| lost.slept)));
         // Writing to a string cannot fail.
         let _ = writeln!(
@@ -29,7 +29,7 @@ pub(super) fn undelayed(rows: &[Row]) -> String {
     text
 }
 
-/// What delayed calls lose; a row for each delay and peer that can do it.
+/// The loss of delayed calls; a row for each delay and peer that can do it.
 pub(super) fn delayed(rows: &[Row]) -> String {
     let mut text = format!(
         "  {:<26} {:>10} {:>10} {:>10} {:>10} {:>12} {:>10}\n",
@@ -38,7 +38,7 @@ pub(super) fn delayed(rows: &[Row]) -> String {
     for dose in Dose::OPEN {
         let Dose::Each(delay @ 1..) = dose else { continue };
         for (name, all) in rows {
-            let Some(lost) = of(all, dose) else { continue };
+            let Some(lost) = find(all, dose) else { continue };
             // As above.
             let _ = writeln!(
                 text,
@@ -54,7 +54,7 @@ pub(super) fn delayed(rows: &[Row]) -> String {
     text
 }
 
-fn of(all: &[(Dose, Lost)], dose: Dose) -> Option<Lost> {
+fn find(all: &[(Dose, Lost)], dose: Dose) -> Option<Lost> {
     all.iter().find(|(of, _)| *of == dose).map(|(_, lost)| *lost)
 }
 

@@ -1,9 +1,10 @@
-//! What the measured program says its calls took.
+//! The times that the measured program reports for its calls.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-/// Of a slice: calls of the slowed function, and of another one, right after each or after a sleep as well.
+/// The times of a slice: of the slowed function's calls, and of another function's calls right after them, or
+/// after a sleep as well.
 #[derive(Clone, Debug)]
 pub(super) struct Times {
     pub(super) called: Sorted,
@@ -35,20 +36,20 @@ impl Sorted {
         Self(times)
     }
 
-    /// Those of several.
+    /// The times of several slices.
     pub(super) fn all<'a>(several: impl Iterator<Item = &'a Self>) -> Self {
         Self::new(several.flat_map(|times| times.0.iter().copied()).collect())
     }
 
-    /// The mean of the middle half. As steady as the median, and finer than the clock, which on some machines
-    /// takes steps of 10 ns and more.
+    /// The mean of the middle half. As steady as the median, and finer than the clock, whose steps are 10 ns
+    /// and more on some machines.
     pub(super) fn middle(&self) -> f64 {
         let quarter = self.0.len() / 4;
         let half = self.0.get(quarter..self.0.len() - quarter).unwrap_or_default();
         half.iter().sum::<f64>() / half.len() as f64
     }
 
-    /// What this share of the times is not longer than.
+    /// The quantile of the times at this share.
     pub(super) fn at(&self, share: f64) -> f64 {
         let index = (share * self.0.len() as f64).ceil() as usize;
         self.0.get(index.clamp(1, self.0.len().max(1)) - 1).copied().unwrap_or(f64::NAN)

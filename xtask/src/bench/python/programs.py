@@ -267,7 +267,7 @@ def say(**event):
 
 def main():
     program = PROGRAMS[sys.argv[1]]
-    # A program that has had a second thread, whoever started it, stays some 1 % slower. The helper starts one, and
+    # A program that has ever had a second thread stays some 1 % slower. The helper starts one, and
     # services have many: here both programs have had one.
     thread = threading.Thread(target=bool)
     thread.start()

@@ -16,13 +16,13 @@ impl Client {
         Fixture::compile(&sources.join("client.c"), &["-O2", "-pthread"]).map(Self)
     }
 
-    /// Starts to ask the server at this socket, from so many threads.
+    /// Starts to ask the server at this socket, from `threads` threads.
     pub(super) fn start(&self, socket: &Path, threads: usize) -> Result<Load> {
         let mut command = Command::new(self.0.program());
         Ok(Load(Service::start(command.arg(socket).arg(threads.to_string()))?))
     }
 
-    /// How many turns of slow.h take so long, on this machine at this moment.
+    /// How many turns of slow.h take this long, on this machine at this moment.
     pub(super) fn turns(&self, us: u64) -> Result<u64> {
         let Load(mut idle) = self.start(Path::new(""), 0)?;
         let answer = idle.ask(&format!("turns {}", us * 1000))?;
@@ -35,7 +35,7 @@ impl Client {
 pub(super) struct Load(Service);
 
 impl Load {
-    /// What is answered from now on, in so many milliseconds.
+    /// The answers from now on, for `ms` milliseconds.
     pub(super) fn slice(&mut self, ms: u64) -> Result<Slice> {
         let answer = self.0.ask(&format!("slice {ms}"))?;
         let event = answer.first().context("the client says nothing of the slice")?;

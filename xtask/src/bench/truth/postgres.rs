@@ -1,6 +1,6 @@
 //! PostgreSQL's `ExecutorRun`, slowed by its own hook or by the tool, under `pgbench -S`.
 //!
-//! A cluster of its own under target/, on a Unix socket. Nobody has a pair of functions there. So the tool's
+//! A cluster of its own under target/, on a Unix socket. There is no pair of functions there, so the tool's
 //! probe is attached only in its own slices.
 
 use std::{
@@ -48,9 +48,9 @@ const NEEDS: [Need; 3] = [
 const USER: &str = "postgres";
 /// How long the server may take to start.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// From a change to the slice that it is measured in: probes come and go.
+/// Time from a change to the slice in which we measure it: probes come and go.
 const SETTLE: Duration = Duration::from_millis(60);
-/// How much longer than its slices pgbench runs: it connects first, and neighbours make all take longer.
+/// How much longer than its slices pgbench runs: it connects first, and neighbours slow everything.
 const SPARE_S: u64 = 5;
 /// The most that attaching and detaching may take for a slice.
 const CHANGE: Duration = Duration::from_millis(250);
@@ -91,7 +91,7 @@ impl Cluster {
             &server::sources().join("hook.c"),
             &["-O2", "-shared", "-fPIC", "-isystem", HEADERS],
         )?;
-        // PostgreSQL's user is to load it.
+        // PostgreSQL's user must be able to load it.
         fs::set_permissions(hook.folder(), fs::Permissions::from_mode(0o755))?;
         let folder = places::target().join("truth-postgres");
         if folder.exists() {
@@ -156,7 +156,7 @@ impl Cluster {
         command.args(["--select-only", "--no-vacuum", "--log", "--client", &clients, "--time"]);
         command.arg(seconds.to_string()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut load = command.spawn().context("cannot start pgbench")?;
-        // It connects, and its backends fill their caches.
+        // Meanwhile it connects, and its backends fill their caches.
         thread::sleep(Duration::from_secs(1));
         let take = || {
             thread::sleep(SETTLE);
@@ -216,7 +216,7 @@ fn as_user(program: &str) -> Command {
     command
 }
 
-/// The clock that pgbench's log goes by.
+/// The clock of pgbench's log.
 fn now_us() -> Result<u64> {
     Ok(u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros())?)
 }
@@ -244,7 +244,7 @@ impl Transactions {
         all.map(Self).context("pgbench's log is not as expected")
     }
 
-    /// What began and ended in this span.
+    /// The transactions that began and ended in this span.
     fn slice(&self, (from, until): (u64, u64)) -> Slice {
         let inside = |&&(ended, took): &&(u64, u64)| ended < until && ended.saturating_sub(took) >= from;
         let mut took: Vec<u64> = self.0.iter().filter(inside).map(|&(_, took)| took).collect();

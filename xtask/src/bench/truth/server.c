@@ -64,7 +64,7 @@ int main(int count, char **arguments)
 		return 1;
 	printf("{\"event\":\"ready\",\"pid\":%d}\n", getpid());
 	fflush(stdout);
-	/* Ends with whoever started it. */
+	/* Ends with its parent. */
 	while (getchar() != EOF)
 		;
 	return 0;

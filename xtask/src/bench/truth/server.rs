@@ -18,11 +18,11 @@ use super::{Cell, Options, Pair, Session, load::Client, words::Words};
 
 const CLIENTS: [usize; 3] = [1, 2, 8];
 const DELAYS_US: [u64; 4] = [20, 100, 500, 1000];
-/// What a request takes in any case, in us.
+/// The duration of a request without slowing, in us.
 const OWN_US: u64 = 20;
-/// The Python that is measured: the newest without a trap that is on most machines.
+/// The Python that we measure: the newest without a trap that most machines have.
 const PYTHON: [(u8, u8); 3] = [(3, 12), (3, 13), (3, 11)];
-/// From a change to the slice that it is measured in.
+/// Time from a change to the slice in which we measure it.
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// A program, not yet started.
@@ -86,7 +86,7 @@ struct Server {
     service: Service,
     words: Words,
     folder: TempDir,
-    /// What was compiled for it.
+    /// The files that were compiled for it.
     _fixture: Fixture,
 }
 
@@ -138,7 +138,7 @@ impl Server {
                     load.slice(options.slice_ms)
                 };
                 let pairs = (0..options.rounds.max(1)).map(|round| -> Result<Pair> {
-                    // Which is first changes, so that a drift falls on both.
+                    // They take turns to go first, so that a drift affects both.
                     if round % 2 == 0 {
                         Ok(Pair { real: slice(true)?, injected: slice(false)? })
                     } else {

@@ -81,7 +81,7 @@ def ready():
 
 
 def end():
-    """Ends with whoever started it."""
+    """Ends with its parent."""
     sys.stdin.read()
     os._exit(0)
 

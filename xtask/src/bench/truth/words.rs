@@ -22,17 +22,17 @@ impl Words {
         Ok(words)
     }
 
-    /// Whether requests call the function that is really slower, or the one that the tool slows.
+    /// Selects whether requests call the function that is really slower, or the one that the tool slows.
     pub(super) fn set_real(&self, is_real: bool) -> Result<()> {
         self.write(0, u64::from(is_real))
     }
 
-    /// By how many turns the function is really slower.
+    /// Sets by how many turns the function is really slower.
     pub(super) fn set_turns(&self, turns: u64) -> Result<()> {
         self.write(1, turns)
     }
 
-    /// How many turns a request takes in any case.
+    /// Sets how many turns every request takes.
     pub(super) fn set_own_turns(&self, turns: u64) -> Result<()> {
         self.write(2, turns)
     }
