@@ -1,4 +1,4 @@
-//! What differs between processors: system calls, the stubs, and the memory functions that the compiler
+//! Code for each processor architecture: system calls, the stubs, and the memory functions that the compiler
 //! calls.
 
 #[cfg(target_arch = "aarch64")]

@@ -1,4 +1,4 @@
-//! The one function that a loader calls.
+//! The function that a loader calls.
 
 use core::{ffi::c_void, ptr};
 
@@ -11,15 +11,15 @@ use crate::{
     from_start, host, life, session, signals, sys,
 };
 
-/// Begins a session with the control block in this file.
+/// Starts a session with the control block in this file.
 ///
-/// Under [`RunFromStart`](speed_bump_abi::control_block::HelperCommand::RunFromStart) it waits for Python
-/// without a thread. Otherwise it maps it, starts a detached thread with all signals blocked, and returns;
-/// all else happens on that thread. Takes neither the GIL nor any lock of the interpreter. The file
-/// descriptor is closed in any case.
+/// Under [`RunFromStart`](speed_bump_abi::control_block::HelperCommand::RunFromStart) it registers an audit
+/// hook that waits for Python. Otherwise it maps the block, starts a detached thread with all signals
+/// blocked, and returns; that thread does all the rest. This function takes neither the GIL nor any other
+/// lock of the interpreter. It always closes the file descriptor.
 ///
-/// Returns 0, or the number of a [`Failure`]; [`Failure::Busy`] while a session is on in this process.
-// The loader finds it by name, in the image alone: a test that links the library has no use for it.
+/// Returns 0, or the number of a [`Failure`]; [`Failure::Busy`] while this process has a session.
+// The loader finds it by name in the image. A test that links the library has no use for it.
 #[cfg_attr(feature = "image", unsafe(no_mangle))]
 pub extern "C" fn speed_bump_attach(control_fd: i32) -> i32 {
     let failure = attach(control_fd).err().unwrap_or(Failure::None);
@@ -50,7 +50,7 @@ fn attach(control_fd: i32) -> Result<(), Failure> {
 /// Starts the helper's thread.
 ///
 /// # Errors
-/// It could not be, and the block is left.
+/// The thread could not be started; the block is unmapped.
 pub(crate) fn start(block: Block) -> Result<(), Failure> {
     let mask = sys::SignalMask::block_all_but(host::reserved_signals());
     let started = mask.map_err(|_| Failure::NoThread).and_then(|_mask| host::start_thread(main));

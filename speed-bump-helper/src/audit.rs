@@ -1,8 +1,9 @@
-//! CPython's audit events (PEP 578), by a hook that hears of those of all interpreters.
+//! CPython's audit events (PEP 578), by a hook that receives those of all interpreters.
 //!
-//! It is added where something is waited for that nothing else tells of: that Python begins in this process
-//! ([`from_start`]), or that another interpreter does ([`others`]). It cannot be removed. Then Python makes
-//! the arguments of each event, which takes 15 to 30 ns (measured on 3.8 to 3.15), and this returns.
+//! We add it only to learn of events that nothing else reports: that Python starts in this process
+//! ([`from_start`]), or that another interpreter starts ([`subinterpreters`]). It cannot be removed. From
+//! then on Python creates the arguments of each event, which takes 15 to 30 ns (measured on 3.8 to 3.15), and
+//! the hook returns.
 
 use core::{
     ffi::{c_char, c_int, c_void},
@@ -18,8 +19,8 @@ type Hook = unsafe extern "C" fn(*const c_char, *mut Object, *mut c_void) -> c_i
 
 static IS_ADDED: AtomicBool = AtomicBool::new(false);
 
-/// Has the hook called from here on. `false`: Python could not add it; an exception may be set then. Where
-/// another hook forbids it (`sys.addaudithook` is an event itself), Python does not say so.
+/// Adds the hook. `false`: Python could not add it, and an exception may be set. If another hook forbids it
+/// (`sys.addaudithook` is an event itself), Python does not report that.
 ///
 /// # Safety
 /// Python is not initialised yet, or the GIL is held.
@@ -42,7 +43,7 @@ pub(crate) unsafe fn listen(library: Library) -> bool {
     added
 }
 
-/// Whether that was done.
+/// Whether the hook was added.
 pub(crate) fn is_listened_to() -> bool {
     IS_ADDED.load(Ordering::Acquire)
 }
@@ -52,7 +53,7 @@ pub(crate) fn is_listened_to() -> bool {
 unsafe extern "C" fn on_event(event: *const c_char, arguments: *mut Object, _: *mut c_void) -> c_int {
     match Stage::now() {
         Stage::Idle => subinterpreters::on_event(),
-        // SAFETY: they are what Python has called with.
+        // SAFETY: Python's own arguments.
         stage => unsafe { from_start::on_event(stage, event, arguments) },
     }
     0

@@ -1,14 +1,14 @@
-//! The control block as this process sees it: at addresses that stay reserved for ever.
+//! The control block in this process: at addresses that stay reserved for ever.
 //!
-//! A callback may still look at the block of a session that is over, or that was the parent's. So every
-//! session maps its block over the same addresses, and zeroed memory lies there between sessions: a late
-//! reader finds [`State::Fresh`] and nothing else, and never faults.
+//! A callback may still read the block of a session that is over, or the block of the process that forked
+//! this one. So every session maps its block over the same addresses, and between sessions zeroed memory is
+//! mapped there: a late reader finds [`State::Fresh`], and never faults.
 //!
-//! Addresses are reserved as they are needed, since a process may have a limit on them. A block that is
-//! larger than those before gets new ones, twice as many at least; the old ones stay as they are.
+//! We reserve addresses as needed, since a process may have a limit on them. A block that is larger than
+//! those before gets new addresses, at least twice as many; the old ones stay reserved.
 //!
-//! Offsets and lengths are read once, when the block is mapped, and checked against its size; later changes
-//! of theirs are never seen, but for the selector's, which is checked anew for each generation.
+//! We read offsets and lengths once, when the block is mapped, and check them against its size. Later changes
+//! to them have no effect, except for the selector's, which are checked again for each generation.
 
 mod callers;
 mod delays;
@@ -36,16 +36,16 @@ use crate::{
     life, sys,
 };
 
-/// The least that is reserved.
+/// The fewest bytes that we reserve.
 const MIN_RESERVED: usize = 1 << 20;
 
 static BASE: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
-/// How many addresses are reserved there.
+/// How many bytes are reserved there.
 static RESERVED: AtomicUsize = AtomicUsize::new(0);
-/// How much of the reserved addresses has ever had memory.
+/// How many of the reserved bytes have ever been mapped to a block.
 static EXTENT: AtomicUsize = AtomicUsize::new(0);
 
-/// Where things are in a block, checked.
+/// The checked offsets of a block's parts.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     base: NonNull<u8>,
@@ -57,35 +57,35 @@ struct Layout {
     names: usize,
     names_capacity: usize,
     stub_form: StubForm,
-    /// Where what the helper delays by is; absent where it does not delay.
+    /// The part for delays; absent if the helper does not delay.
     delays: Option<DelayLayout>,
-    /// Where it adds up times; absent where it does not time calls.
+    /// The part for times; absent if the helper does not time calls.
     times: Option<TimesLayout>,
-    /// Where it adds up who calls whom; absent where it does not.
+    /// The part for callers; absent if the helper does not record them.
     callers: Option<CallersLayout>,
 }
 
-/// Two places, used in turn, so that whoever reads one while the next session begins has it whole.
+/// Two layouts, used in turn: a thread that still reads one while the next session starts finds it intact.
 struct Layouts([UnsafeCell<Option<Layout>>; 2]);
 
-// SAFETY: a place is written only while `CURRENT` points to the other, or to none.
+// SAFETY: a layout is written only while `CURRENT` does not point to it.
 unsafe impl Sync for Layouts {}
 
 static LAYOUTS: Layouts = Layouts([UnsafeCell::new(None), UnsafeCell::new(None)]);
 static CURRENT: AtomicPtr<Option<Layout>> = AtomicPtr::new(ptr::null_mut());
 
-/// The block of the session.
+/// A session's block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block(&'static Layout);
 
 impl Block {
-    /// The one that was mapped last, if any.
+    /// The block that was mapped last, if any.
     pub(crate) fn current() -> Option<Self> {
-        // SAFETY: null, or a place that is not written as long as it is the current one.
+        // SAFETY: null, or a layout that is not written while it is the current one.
         unsafe { CURRENT.load(Ordering::Acquire).as_ref() }?.as_ref().map(Self)
     }
 
-    /// Maps a new one over the last.
+    /// Maps a new block over the last one.
     ///
     /// # Errors
     /// [`Failure::BadBlock`]: not a block, one of another version, or one that does not fit;
@@ -98,13 +98,13 @@ impl Block {
         }
         let base = base(size).map_err(not_mapped)?;
         let extent = EXTENT.load(Ordering::Acquire);
-        // SAFETY: the addresses are reserved for blocks alone; readers cope with any content.
+        // SAFETY: the addresses are reserved for blocks alone; readers accept any content.
         unsafe {
             sys::map_file_over(base, size, fd).map_err(not_mapped)?;
         }
         EXTENT.fetch_max(round_up(size), Ordering::AcqRel);
         if extent > round_up(size) {
-            // SAFETY: as above, and inside the reservation, which `EXTENT` never leaves.
+            // SAFETY: as above, and inside the reservation; `EXTENT` never exceeds it.
             let rest = unsafe { base.add(round_up(size)) };
             // SAFETY: as above.
             unsafe { sys::map_zeroes_over(rest, extent - round_up(size)).map_err(not_mapped)? };
@@ -116,43 +116,42 @@ impl Block {
         let current = CURRENT.load(Ordering::Acquire);
         let place =
             if ptr::eq(current, LAYOUTS.0[0].get()) { LAYOUTS.0[1].get() } else { LAYOUTS.0[0].get() };
-        // SAFETY: not the current place, and only the owner of the process's claim gets here.
+        // SAFETY: not the current layout, and only the owner of the process's claim gets here.
         unsafe { *place = Some(layout) };
         CURRENT.store(place, Ordering::Release);
         life::block_is_mapped();
         Self::current().ok_or(Failure::BadBlock)
     }
 
-    /// Ends the session: zeroed memory takes the block's place, others learn the state, and so that whoever
-    /// learns it can begin anew at once, `between` runs in between.
+    /// Ends the session: maps zeroed memory in the block's place, then calls `between`, and then publishes
+    /// the state. So a loader that reads the state can start a new session at once.
     pub(crate) fn leave(self, state: State, between: impl FnOnce()) {
         let alias = sys::alias(self.0.base, sys::PAGE);
         Self::forget(self.0.base);
         between();
         let Ok(alias) = alias else { return };
-        // SAFETY: the beginning of the block that was mapped until now, and nobody unmaps it but this
-        // function.
+        // SAFETY: the beginning of the block that was mapped until now; only this function unmaps it.
         let head = unsafe { alias.cast::<ControlBlock>().as_ref() };
         head.state.store(state as u32, Ordering::Release);
         sys::wake(&head.state);
-        // SAFETY: `head` is not used any more.
+        // SAFETY: `head` is no longer used.
         unsafe { sys::free(alias, sys::PAGE) };
     }
 
     fn forget(base: NonNull<u8>) {
-        // SAFETY: the addresses are reserved for blocks alone; readers cope with zeroes. Should it fail, the
-        // old block stays readable.
+        // SAFETY: the addresses are reserved for blocks alone; readers accept zeroes. If this fails, the old
+        // block stays readable.
         let _ = unsafe { sys::map_zeroes_over(base, EXTENT.load(Ordering::Acquire)) };
     }
 
-    /// The head, which the other side changes at any time.
+    /// The head; the loader may change it at any time.
     pub(crate) fn head(self) -> &'static ControlBlock {
-        // SAFETY: the mapping is at least so long, aligned to pages, never unmapped, and all fields are
+        // SAFETY: the mapping is at least this long, aligned to pages, and never unmapped, and all fields are
         // atomics.
         unsafe { self.0.base.cast().as_ref() }
     }
 
-    /// What the loader wants; from where on is told by [`Block::waits_for_python`].
+    /// The loader's command. [`Block::waits_for_python`] tells when it starts to apply.
     pub(crate) fn command(self) -> HelperCommand {
         match self.head().command.load(Ordering::Acquire) {
             run if run == HelperCommand::Run as u32 || run == HelperCommand::RunFromStart as u32 => {
@@ -160,42 +159,42 @@ impl Block {
             }
             survey if survey == HelperCommand::Survey as u32 => HelperCommand::Survey,
             signals if signals == HelperCommand::HandleSignals as u32 => HelperCommand::HandleSignals,
-            // Also what no loader of this version says.
+            // No loader of this version writes another one.
             _ => HelperCommand::Leave,
         }
     }
 
-    /// Whether the session is to begin when Python does.
+    /// Whether the session starts when Python does.
     pub(crate) fn waits_for_python(self) -> bool {
         self.head().command.load(Ordering::Acquire) == HelperCommand::RunFromStart as u32
     }
 
-    /// Which stub to run into.
+    /// Which stub to call.
     pub(crate) fn stub_form(self) -> StubForm {
         self.0.stub_form
     }
 
-    /// Whether a session is on, or begins.
+    /// Whether a session runs or starts.
     #[inline]
     pub(crate) fn has_session(self) -> bool {
         let state = self.head().state.load(Ordering::Relaxed);
         state == State::Active as u32 || state == State::Waiting as u32
     }
 
-    /// Says how far the helper is.
+    /// Publishes the helper's state.
     pub(crate) fn set_state(self, state: State) {
         self.head().state.store(state as u32, Ordering::Release);
         sys::wake(&self.head().state);
     }
 
-    /// Adds to what the user should hear of.
+    /// Adds notices for the user.
     pub(crate) fn notice(self, bits: u32) {
         if bits & !self.head().notices.load(Ordering::Relaxed) != 0 {
             self.head().notices.fetch_or(bits, Ordering::AcqRel);
         }
     }
 
-    /// Says why the helper fails; the state comes later.
+    /// Writes why the helper fails, before the state is set to failed.
     pub(crate) fn describe(self, fault: &Fault) {
         let text: &[u8; FAILURE_TEXT_BYTES] = fault.text.padded();
         for (place, byte) in self.head().failure_text.0.iter().zip(text) {
@@ -204,7 +203,7 @@ impl Block {
         self.head().failure.store(fault.failure as u32, Ordering::Release);
     }
 
-    /// The bytes of the current selector: where they begin, and how many they are.
+    /// The start and the length of the current selector.
     pub(crate) fn selector(self) -> Option<(NonNull<u8>, usize)> {
         let offset = usize::try_from(self.head().selector_offset.load(Ordering::Acquire)).ok()?;
         let length = usize::try_from(self.head().selector_length.load(Ordering::Acquire)).ok()?;
@@ -215,21 +214,21 @@ impl Block {
         Some((unsafe { self.0.base.add(offset) }, length))
     }
 
-    /// How many records there can be.
+    /// The number of records that fit.
     pub(crate) fn capacity(self) -> u32 {
         self.0.functions_capacity
     }
 
-    /// One of them.
+    /// A record by its number.
     pub(crate) fn record(self, number: u32) -> Option<&'static FunctionRecord> {
-        // SAFETY: so many fit (`Layout::read`), and all fields are atomics.
+        // SAFETY: that many fit (`Layout::read`), and all fields are atomics.
         unsafe { self.row(self.0.functions, number, self.0.functions_capacity) }
     }
 
-    /// One of so many rows that begin at this offset; `None` beyond them.
+    /// The row with this number, of `capacity` rows from an offset on; `None` if there is no such row.
     ///
     /// # Safety
-    /// So many lie in the block, aligned, which was checked when it was mapped; all fields are atomics.
+    /// That many rows are in the block, aligned; this was checked when it was mapped. All fields are atomics.
     #[inline(always)]
     unsafe fn row<T>(self, first: usize, number: u32, capacity: u32) -> Option<&'static T> {
         let offset = first + number as usize * size_of::<T>();
@@ -242,12 +241,12 @@ impl Block {
         Self::current().is_some_and(|current| ptr::eq(current.0, self.0))
     }
 
-    /// How many slots the index has: a power of two.
+    /// The number of slots of the index: a power of two.
     pub(crate) fn slots(self) -> u32 {
         self.0.index_slots
     }
 
-    /// One of them; the number wraps around.
+    /// A slot of the index; the number wraps around.
     pub(crate) fn slot(self, number: u32) -> &'static AtomicU32 {
         let number = number & (self.0.index_slots - 1);
         let offset = self.0.index + number as usize * size_of::<AtomicU32>();
@@ -255,20 +254,20 @@ impl Block {
         unsafe { self.0.base.add(offset).cast().as_ref() }
     }
 
-    /// How many bytes of names there can be.
+    /// The capacity for names, in bytes.
     pub(crate) fn names_capacity(self) -> usize {
         self.0.names_capacity
     }
 
-    /// The address of a name, for a probe that reads it. In the names, whatever the offset.
+    /// The address of a name, for a probe that reads it. It is inside the names for any offset.
     #[inline]
     pub(crate) fn name_address(self, offset: u32) -> *const u8 {
         let offset = (offset as usize).min(self.0.names_capacity);
         self.0.base.as_ptr().wrapping_add(self.0.names + offset)
     }
 
-    /// The bytes of a name, if it lies in the names. They may be changed at any time by who shares the block,
-    /// so they are compared and nothing else.
+    /// Whether the bytes at this offset are `expected`; false outside the names. Another process that maps
+    /// the block may change them at any time, so they are only compared.
     pub(crate) fn name_is(self, offset: u32, length: u32, expected: &[u8]) -> bool {
         let (offset, length) = (offset as usize, length as usize);
         length == expected.len()
@@ -279,13 +278,14 @@ impl Block {
             })
     }
 
-    /// Writes a name and its NUL to a place that was handed out for it. `false`: it is not in the names.
+    /// Writes a name and its NUL to the place that was allocated for it. `false`: the place is not in the
+    /// names.
     pub(crate) fn write_name(self, offset: usize, name: &[u8]) -> bool {
         if !fits(self.0.names_capacity, offset, name.len() + 1, 1) {
             return false;
         }
         let start = self.0.base.as_ptr().wrapping_add(self.0.names + offset);
-        // SAFETY: inside the names, and nobody else was given this place.
+        // SAFETY: inside the names, and no other writer was given this place.
         unsafe {
             ptr::copy_nonoverlapping(name.as_ptr(), start, name.len());
             start.add(name.len()).write(0);
@@ -338,7 +338,7 @@ impl Layout {
     }
 }
 
-/// Whether so many bytes at this offset lie in the whole, aligned, whatever the numbers.
+/// Whether a range lies in the block, aligned, for any numbers.
 fn fits(whole: usize, offset: usize, length: usize, alignment: usize) -> bool {
     offset.is_multiple_of(alignment) && offset.checked_add(length).is_some_and(|end| end <= whole)
 }
@@ -347,7 +347,7 @@ fn round_up(size: usize) -> usize {
     size.next_multiple_of(sys::PAGE)
 }
 
-/// Where a block of this size is mapped. Only whoever has the claim of the process asks.
+/// The address to map a block of this size at. Only the owner of the process's claim calls this.
 fn base(size: usize) -> Result<NonNull<u8>, sys::Errno> {
     if let Some(base) = NonNull::new(BASE.load(Ordering::Acquire))
         && size <= RESERVED.load(Ordering::Acquire)

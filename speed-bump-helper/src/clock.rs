@@ -1,4 +1,4 @@
-//! The time, read without entering the kernel.
+//! Reads the time without entering the kernel.
 
 use core::{
     ffi::{c_int, c_void},
@@ -11,10 +11,10 @@ use crate::host;
 
 const CLOCK_MONOTONIC: c_int = 1;
 
-/// `clock_gettime` of the process, which POSIX lets signal handlers call.
+/// The process's `clock_gettime`; POSIX lets signal handlers call it.
 static CLOCK: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Finds the process's clock. Whether there is one.
+/// Finds the process's clock. Returns whether there is one.
 pub(crate) fn prepare() -> bool {
     let clock = host::symbol(c"clock_gettime");
     if let Some(clock) = clock {
@@ -23,7 +23,7 @@ pub(crate) fn prepare() -> bool {
     clock.is_some()
 }
 
-/// Monotonic time. Without a clock it stands at the end of time, where no spin lasts.
+/// Monotonic time. Without a clock, the end of time, at which every spin is over.
 pub(crate) fn now_ns() -> u64 {
     type Clock = unsafe extern "C" fn(c_int, *mut [i64; 2]) -> c_int;
     let mut time = [0_i64; 2];

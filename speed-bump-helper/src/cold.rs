@@ -1,13 +1,13 @@
-//! Delays of calls that find the caches cold, as after their thread slept.
+//! Corrects delays for calls with cold caches, such as those after a thread slept.
 //!
-//! All that such a call touches comes from memory then, and takes microseconds. What the helper takes from
-//! its first reading of the counter on is part of the delay. What Python takes before and after is not, and
-//! the helper cannot see it. But it suffers from the same cold caches: so the delay is shortened in
-//! proportion to what the helper itself took until it was ready to spin. Where caches are now more and now
-//! less cold, the two go together (the correlation was up to 0.9).
+//! Such a call reads all that it touches from memory, which takes microseconds. The time from the helper's
+//! first reading of the counter on is part of the delay. The time that Python takes before and after is not,
+//! and the helper cannot see it. But the same cold caches slow it down, so the delay is shortened in
+//! proportion to the time that the helper itself needed until it was ready to spin. Where caches are
+//! sometimes more and sometimes less cold, the two times correlate (up to 0.9).
 //!
-//! To have all lines fetched at once that the helper is going to touch, as soon as it hears of the call, was
-//! tried: it was ready a quarter earlier, and what came outside of it took as much longer.
+//! We tried to prefetch all the helper's cache lines at the start of the call: the helper was ready a quarter
+//! earlier, and the time outside it grew by as much.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,31 +15,32 @@ use speed_bump_abi::control_block::Clock;
 
 use crate::{arch, block::Block};
 
-/// How Python tells the helper of a call.
+/// How Python reports calls to the helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum ReportedBy {
     /// By `sys.monitoring`.
     Monitoring,
-    /// By the frame evaluation hook. There is so little between Python and the hook that nothing was measured
-    /// to be lost.
+    /// By the frame evaluation hook. There is so little code between Python and the hook that we measured no
+    /// loss.
     Hook,
 }
 
-/// So long after a delay the caches may be cold, in ns.
+/// Caches may be cold this long after a delay, in ns.
 const COOL_NS: u64 = 20_000;
-/// What the helper takes at most until it is ready where they are warm, in ns.
+/// The most time that the helper needs until it is ready to spin with warm caches, in ns.
 const WARM_NS: u64 = 100;
-/// What Python loses for what the helper loses, as a fraction. Measured after 5 ms of sleep, medians of 80 to
-/// 150 calls: 1.1 to 1.8 on 3.14, 1.4 to 1.6 on 3.15, and on builds without optimisation 1.3 to 2.0 on 3.12
-/// and 1.8 to 2.2 on 3.13.
+/// The time that Python loses for each ns that the helper loses, as a fraction. Measured after 5 ms of sleep,
+/// medians of 80 to 150 calls: 1.1 to 1.8 on 3.14, 1.4 to 1.6 on 3.15; on builds without optimisation 1.3 to
+/// 2.0 on 3.12 and 1.8 to 2.2 on 3.13.
 const SHARE: (u64, u64) = (3, 2);
-/// A delay is shortened by so much at most, in ns: the least that was measured with the coldest caches.
+/// The most by which a delay is shortened, in ns: the smallest loss that was measured with the coldest
+/// caches.
 const MAX_NS: u64 = 4_500;
-/// Whatever took the caches needed time for it: a delay is shortened by one part in so many of that time at
-/// most. An interrupt of some microseconds looks like cold caches, but leaves most of them warm.
+/// Evicting caches takes time: a delay is shortened at most by this fraction of the time since the last
+/// delay. An interrupt of some microseconds looks like cold caches, but leaves most of them warm.
 const GAP_PARTS: u64 = 128;
 
-/// What is known before a call, in ticks of the counter. One cache line, as it is cold itself.
+/// What we know before a call, in ticks of the counter. One cache line, since it may be cold itself.
 #[repr(C, align(64))]
 struct Caches {
     /// When the last delay of any thread ended.
@@ -52,22 +53,22 @@ struct Caches {
 
 static CACHES: Caches = Caches::unknown();
 
-/// A session begins in which calls come this way.
-pub(crate) fn begin(way: Way) {
+/// Prepares for a session in which Python reports calls in this way.
+pub(crate) fn begin(reported_by: ReportedBy) {
     let delays = Block::current().and_then(Block::delays);
-    match delays.filter(|delays| delays.clock() == Clock::Counter && way == Way::Monitoring) {
+    match delays.filter(|delays| delays.clock() == Clock::Counter && reported_by == ReportedBy::Monitoring) {
         Some(delays) => CACHES.know(|ns| delays.units(ns)),
         None => CACHES.cool.store(u64::MAX, Ordering::Relaxed),
     }
 }
 
-/// A delay is over.
+/// A delay has ended at this tick.
 #[inline]
 pub(crate) fn ended(ended: u64) {
     CACHES.ended.store(ended, Ordering::Relaxed);
 }
 
-/// What the call loses outside of the helper because caches are cold, in ticks. To be asked when the helper
+/// The time that the call loses outside the helper because of cold caches, in ticks. Call it when the helper
 /// is ready to spin.
 #[inline]
 pub(crate) fn lost(began: u64) -> u64 {
@@ -75,7 +76,7 @@ pub(crate) fn lost(began: u64) -> u64 {
 }
 
 impl Caches {
-    /// Nothing is known of the counter: nothing is made up for.
+    /// The counter is unknown: no correction.
     const fn unknown() -> Self {
         Self {
             ended: AtomicU64::new(0),
@@ -112,7 +113,7 @@ impl Caches {
 mod tests {
     use super::*;
 
-    /// Of a counter that counts ns, after a delay that ended at 1,000.
+    /// For a counter in ns, after a delay that ended at 1,000.
     fn caches() -> Caches {
         let caches = Caches::unknown();
         caches.know(|ns| ns);

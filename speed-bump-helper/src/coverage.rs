@@ -1,4 +1,4 @@
-//! How calls become visible: the one place that knows which mechanism a version has.
+//! How calls become visible. Only this file knows which mechanism a version has.
 
 use core::{
     ffi::c_void,
@@ -31,12 +31,12 @@ pub(crate) enum Coverage {
 }
 
 impl Coverage {
-    /// What there is in this version.
-    pub(crate) fn of(api: &Api) -> Self {
+    /// The mechanism of this version.
+    pub(crate) fn for_version(api: &Api) -> Self {
         if api.version.minor() >= (3, 12) { Self::Monitoring } else { Self::FrameHook }
     }
 
-    /// Has calls reported. In a forked child, what was inherited is kept.
+    /// Starts to report calls. In a forked child, keeps what was inherited.
     pub(crate) fn install(self, gil: &mut Gil, block: Block) -> Result<(), Fault> {
         times::begin()?;
         match self {
@@ -45,7 +45,7 @@ impl Coverage {
         }
     }
 
-    /// After the selector changed.
+    /// Applies a changed selector.
     pub(crate) fn rejudge(self, python: Python<'_>) -> Result<(), Fault> {
         match self {
             Self::Monitoring => monitoring::rejudge(python),
@@ -53,7 +53,7 @@ impl Coverage {
         }
     }
 
-    /// After everything was judged anew.
+    /// Call it after all code was judged again.
     pub(crate) fn surveyed(self, python: Python<'_>) -> Result<(), Fault> {
         match self {
             Self::Monitoring => Ok(()),
@@ -61,7 +61,7 @@ impl Coverage {
         }
     }
 
-    /// From here on sub-interpreters are to be covered as well. `false`: they cannot be.
+    /// Starts to cover sub-interpreters. `false`: they cannot be covered.
     pub(crate) fn begin_elsewhere(self, api: &'static Api, is_timed: bool) -> bool {
         match self {
             Self::Monitoring => monitoring::elsewhere::begin(api, is_timed),
@@ -69,7 +69,7 @@ impl Coverage {
         }
     }
 
-    /// The hook that sees to it in a sub-interpreter.
+    /// The hook that starts reports in a sub-interpreter.
     pub(crate) fn hook_elsewhere(self, api: &Api) -> Option<Address> {
         match self {
             Self::Monitoring => monitoring::elsewhere::hook(api),
@@ -77,7 +77,7 @@ impl Coverage {
         }
     }
 
-    /// They are not to be covered any more.
+    /// Stops covering sub-interpreters.
     pub(crate) fn end_elsewhere(self) {
         match self {
             Self::Monitoring => monitoring::elsewhere::end(),
@@ -85,7 +85,7 @@ impl Coverage {
         }
     }
 
-    /// Puts that hook in its place. Whether it is there.
+    /// Sets that hook at a sub-interpreter's place. Returns whether it is there.
     pub(crate) fn put_elsewhere(self, api: &Api, place: &AtomicPtr<c_void>, hook: Address) -> bool {
         match self {
             Self::Monitoring => {
@@ -95,26 +95,26 @@ impl Coverage {
         }
     }
 
-    /// Undoes in a sub-interpreter what its hook did, for who holds the GIL.
+    /// Undoes in a sub-interpreter what its hook did. Needs the GIL.
     pub(crate) fn undo_elsewhere(self, python: Python<'_>, place: &AtomicPtr<c_void>) {
         match (self, self.hook_elsewhere(python.api)) {
-            // It does that itself, when it is called.
+            // The hook does that itself, at its next call.
             (Self::Monitoring, Some(hook)) => drop(evaluator::replace_default(place, hook)),
             (Self::Monitoring, None) => {}
             (Self::FrameHook, _) => frame_hook::elsewhere::uninstall(python, place),
         }
     }
 
-    /// Whether [`Coverage::check`] is worth the GIL.
+    /// Whether [`Coverage::check`] is needed, which takes the GIL.
     pub(crate) fn check_is_due(self) -> bool {
         match self {
             Self::Monitoring => monitoring::check_is_due(),
-            // Its place is looked at all the time: `look`.
+            // `look` checks the place all the time.
             Self::FrameHook => false,
         }
     }
 
-    /// When to look next whether calls are reported, in ms: at the latest after so long.
+    /// When to check next whether calls are reported, in ms; at most `latest_ms`.
     pub(crate) fn next_look_ms(self, latest_ms: u32) -> u32 {
         match self {
             Self::Monitoring => latest_ms,
@@ -122,7 +122,8 @@ impl Coverage {
         }
     }
 
-    /// Looks, without the GIL, so many ms after the last time. Whether [`Coverage::see_to`] is worth the GIL.
+    /// Checks without the GIL, `after_ms` after the last time. Returns whether [`Coverage::see_to`] is
+    /// needed.
     pub(crate) fn look(self, api: &Api, block: Block, after_ms: u32) -> bool {
         match self {
             Self::Monitoring => false,
@@ -130,7 +131,7 @@ impl Coverage {
         }
     }
 
-    /// Has calls reported again, after [`Coverage::look`].
+    /// Makes calls reported again, after [`Coverage::look`] returned true.
     pub(crate) fn see_to(self, python: Python<'_>) {
         match self {
             Self::Monitoring => {}
@@ -138,7 +139,7 @@ impl Coverage {
         }
     }
 
-    /// What the user should hear of, as bits of `notice`.
+    /// Checks whether calls are reported. Returns bits of `notice` for the user.
     pub(crate) fn check(self, python: Python<'_>) -> u32 {
         match self {
             Self::Monitoring => monitoring::check(python),
@@ -146,7 +147,7 @@ impl Coverage {
         }
     }
 
-    /// Undoes [`Coverage::install`]; what the user should hear of, as bits of `notice`.
+    /// Undoes [`Coverage::install`]. Returns bits of `notice` for the user.
     pub(crate) fn uninstall(self, python: Python<'_>) -> u32 {
         let lost = match self {
             Self::Monitoring => monitoring::uninstall(python),

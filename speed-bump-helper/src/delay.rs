@@ -1,7 +1,7 @@
-//! The engine `helper`: calls are counted, decided on and delayed right here, with no trap.
+//! The engine `helper`: counts calls, decides on delays and spins, here and without a trap.
 //!
-//! The delay counts from the moment when the helper hears of the call, and is shortened by what the way to
-//! here and back takes. Whoever calls loses what was asked for.
+//! A delay starts when the helper hears of the call, and is shortened by the time of the round trip from the caller to here and back.
+//! So the caller loses the requested time.
 
 use core::{
     hint,
@@ -18,7 +18,7 @@ use crate::{
     arch,
     block::{Block, BlockDelays},
     clock,
-    cold::{self, Way},
+    cold::{self, ReportedBy},
     life,
     locks::Lock,
     python::api::Api,
@@ -26,52 +26,53 @@ use crate::{
     sys,
 };
 
-/// After so long a thread gives the interpreter's lock up, as it does in Python code when another one asks
-/// for it (`sys.getswitchinterval`, 5 ms unless the program says otherwise), in ns.
+/// After this long a spinning thread gives up the interpreter's lock, as Python code does when another thread
+/// asks for it (`sys.getswitchinterval`, 5 ms unless the program changes it), in ns.
 const SWITCH_INTERVAL_NS: u64 = 5_000_000;
-/// The same without a lock, where others wait for all threads to stop, as for a garbage collection: Python
-/// code does so between two instructions.
+/// The same in builds without the lock: other threads may wait until all threads stop, for a garbage
+/// collection for example. Python code stops between two instructions.
 const STOPS_INTERVAL_NS: u64 = 50_000;
-/// For how long it is given up, in ns. A thread that waits for the lock wakes up in this time; without it,
-/// this one would have the lock back first, again and again.
+/// How long the thread gives it up, in ns: long enough for a waiting thread to wake up. Otherwise this thread
+/// would take the lock back each time.
 const GIVEN_UP_NS: u32 = 100_000;
-/// What is left of a spin where the lock is not given up any more: coming back may take a little longer.
+/// With less than this left of a spin, the thread keeps the lock: coming back may take a little longer.
 const NOT_GIVEN_UP_NS: u64 = 1_000_000;
-/// What is left of a spin where the processor is not told any more that this is one: its pause is long.
+/// With less than this left of a spin, it does not execute the processor's pause instruction, which takes
+/// long.
 const LAST_NS: u64 = 500;
-/// The longest way to here and back that is believed. What takes longer was interrupted.
-const LONGEST_WAY_NS: u64 = 1_000;
+/// The longest time for the round trip that we accept. A longer one was interrupted.
+const LONGEST_ROUND_TRIP_NS: u64 = 1_000;
 
-/// What a call loses on the way besides what can be measured without a call of Python code, in ns: Python's
-/// own steps to the helper, and counting a delay that is over. The least that was found on 3.8 to 3.15, by
-/// calls with a delay of 2 us: 24 to 100.
+/// The time that a call loses besides the part that can be measured without calling Python code, in ns:
+/// Python's own steps to the helper, and counting a finished delay. The minimum on 3.8 to 3.15, from calls
+/// with a delay of 2 us: 24 to 100.
 const UNSEEN_NS: u64 = 25;
 
-/// What the way here and back takes, in ticks of the processor's counter. 0: not measured.
-static WAY: AtomicUsize = AtomicUsize::new(0);
+/// The time of the round trip, in ticks of the processor's counter. 0: not measured.
+static ROUND_TRIP: AtomicUsize = AtomicUsize::new(0);
 
-/// For how many more calls the counter is read before anything else, as the delay counts from there. Reading
-/// it takes as long as all of the rest that a call costs which is not delayed.
+/// For this many more calls, the counter is read first of all, since a delay starts there. Reading it takes
+/// as long as all the rest of a call without a delay.
 static AT_ONCE: AtomicU32 = AtomicU32::new(AT_ONCE_AFTER_DELAY);
-/// So many undelayed calls in a row make it likely that the next one is not delayed either.
+/// After this many calls in a row without a delay, the next one is not likely to have one.
 const AT_ONCE_AFTER_DELAY: u32 = 64;
 
-/// What the clock has said of windows, in units of it.
+/// What the clock has shown of windows, in its units.
 struct Known {
-    /// The start of a window, which has passed.
+    /// The start of a window that has started.
     begun: AtomicU64,
-    /// The end of a window, which has passed.
+    /// The end of a window that has ended.
     ended: AtomicU64,
 }
 
 static KNOWN: Known = Known { begun: AtomicU64::new(0), ended: AtomicU64::new(0) };
 
-/// How often the way is measured: the least of these counts.
+/// How often the round trip is measured; the smallest result counts.
 const MEASUREMENTS: u32 = 64;
 
-/// A session begins: nothing is known of its calls but which way they come.
-pub(crate) fn begin(way: Way) {
-    cold::begin(way);
+/// Starts a session: forgets all about its calls except how Python reports them.
+pub(crate) fn begin(reported_by: ReportedBy) {
+    cold::begin(reported_by);
     if Api::found().is_some_and(|api| !api.version.free_threaded) {
         life::count_alone();
     }
@@ -80,8 +81,8 @@ pub(crate) fn begin(way: Way) {
     KNOWN.ended.store(0, Ordering::Relaxed);
 }
 
-/// Measures the way here and back, which `walk` goes once.
-pub(crate) fn measure_way(block: Block, mut walk: impl FnMut()) {
+/// Measures the round trip from the caller to here and back; `walk` makes it once.
+pub(crate) fn measure_round_trip(block: Block, mut walk: impl FnMut()) {
     let Some(delays) = block.delays() else { return };
     let mut least = u64::MAX;
     for _ in 0..MEASUREMENTS {
@@ -89,27 +90,27 @@ pub(crate) fn measure_way(block: Block, mut walk: impl FnMut()) {
         walk();
         least = least.min(arch::ticks().wrapping_sub(began));
     }
-    // Each reading of the counter takes time itself; one is part of the way.
+    // Each reading of the counter takes time itself; the round trip contains one reading.
     let mut reading = u64::MAX;
     for _ in 0..MEASUREMENTS {
         let began = arch::ticks();
         reading = reading.min(arch::ticks().wrapping_sub(began));
     }
-    let way = least.saturating_sub(reading).saturating_add(delays.units(UNSEEN_NS));
-    // Of another clock than the counter nothing was measured.
-    let is_known = delays.clock() == Clock::Counter && way <= delays.units(LONGEST_WAY_NS);
-    WAY.store(if is_known { usize::try_from(way).unwrap_or(0) } else { 0 }, Ordering::Relaxed);
-    block.head().floor.store(u32::try_from(way).unwrap_or(u32::MAX), Ordering::Relaxed);
+    let round_trip = least.saturating_sub(reading).saturating_add(delays.units(UNSEEN_NS));
+    // If the clock is not the counter, the measurement does not apply.
+    let is_known = delays.clock() == Clock::Counter && round_trip <= delays.units(LONGEST_ROUND_TRIP_NS);
+    ROUND_TRIP.store(if is_known { usize::try_from(round_trip).unwrap_or(0) } else { 0 }, Ordering::Relaxed);
+    block.head().floor.store(u32::try_from(round_trip).unwrap_or(u32::MAX), Ordering::Relaxed);
 }
 
-/// Whether the counter is to be read as soon as the helper hears of a call.
+/// Whether to read the counter as soon as the helper hears of a call.
 #[inline]
 pub(crate) fn is_likely() -> bool {
     AT_ONCE.load(Ordering::Relaxed) != 0
 }
 
 /// Counts a call of a function, and delays it if its policy says so. `began`: when the helper heard of it, if
-/// it looked. Whether it was delayed.
+/// it read the counter. Returns whether it delayed.
 #[inline]
 pub(crate) fn visit(
     block: Block,
@@ -157,7 +158,7 @@ pub(crate) fn visit(
     }
 }
 
-/// Counts on where nobody else does; how many there were before.
+/// Adds one without an atomic operation, for a counter with a single writer. Returns the count before.
 #[inline]
 fn count_on(count: &AtomicU64) -> u64 {
     let before = count.load(Ordering::Relaxed);
@@ -165,8 +166,8 @@ fn count_on(count: &AtomicU64) -> u64 {
     before
 }
 
-/// How many turns there were before this one, here and in forked children. A call there at the same time may
-/// have the same number, and the next number is left out then.
+/// The number of turns before this one, here and in forked children. A call there at the same time may get
+/// the same number; then the next number is skipped.
 #[inline]
 fn next(turns: &Turns, alone: bool) -> u64 {
     if alone {
@@ -176,18 +177,18 @@ fn next(turns: &Turns, alone: bool) -> u64 {
     }
 }
 
-/// Whether the window is open, without a look at the clock where that is known. What is over the expiry then
-/// is found out when it comes to a delay.
+/// Whether the window is open. Does not read the clock where the answer is known. Whether the doses have
+/// expired is then checked before a delay.
 #[inline]
 fn is_open(control: &Control, known: &Known, heard: impl FnOnce() -> u64) -> bool {
-    // Stopped, beginning only when the doses do not hold any more, or over.
+    // Stopped, starts only after the doses expire, or over.
     let is_closed = control.stop != 0
         || control.start_ns >= control.expires_ns
         || control.end_ns == known.ended.load(Ordering::Relaxed);
     if is_closed {
         return false;
     }
-    // As long as the doses hold the window does not end.
+    // The window does not end before the doses expire.
     if control.start_ns == known.begun.load(Ordering::Relaxed) && control.end_ns >= control.expires_ns {
         return true;
     }
@@ -201,7 +202,7 @@ fn is_open(control: &Control, known: &Known, heard: impl FnOnce() -> u64) -> boo
     is_open
 }
 
-/// The block's window, as it is at this moment.
+/// The block's window, at this moment.
 #[inline]
 fn control(block: Block) -> Control {
     let [start, end, stop, expires, generation] = &block.head().control;
@@ -209,7 +210,7 @@ fn control(block: Block) -> Control {
     Control::from_words([read(start), read(end), read(stop), read(expires), read(generation)])
 }
 
-/// The row that holds. When the loader has switched meanwhile, the one that it switched to.
+/// The row in force. If the loader has switched meanwhile, the new one.
 #[inline]
 fn in_force(block: Block, delays: BlockDelays, number: u32) -> Option<Policy> {
     let [.., generation] = &block.head().control;
@@ -225,16 +226,16 @@ fn delay(block: Block, delays: BlockDelays, function: u32, calls: &Calls, delay_
     if began >= control(block).expires_ns {
         return;
     }
-    let way = (WAY.load(Ordering::Relaxed) as u64).saturating_add(cold::lost(began));
+    let round_trip = (ROUND_TRIP.load(Ordering::Relaxed) as u64).saturating_add(cold::lost(began));
     let requested = delays.units(delay_ns);
     let interrupted_above = requested.saturating_add(delays.units(Histogram::interrupted_above_ns(delay_ns)));
-    let Spun { units: spun, locked_out } = spin(block, delays, requested.saturating_sub(way), began);
+    let Spun { units: spun, locked_out } = spin(block, delays, requested.saturating_sub(round_trip), began);
     cold::ended(began.wrapping_add(spun));
-    // Who gave the interpreter's lock up may come back to another session.
+    // A thread that gave up the interpreter's lock may come back in another session.
     if block.is_current() {
         calls.delayed.fetch_add(1, Ordering::Relaxed);
         calls.requested_ns.fetch_add(delay_ns, Ordering::Relaxed);
-        let delivered = spun.wrapping_add(way);
+        let delivered = spun.wrapping_add(round_trip);
         calls.delivered.fetch_add(delivered, Ordering::Relaxed);
         let Some(counts) = delays.delay_counts(function) else { return };
         let count = |position: usize| counts.get(position).map(|count| count.fetch_add(1, Ordering::Relaxed));
@@ -248,16 +249,16 @@ fn delay(block: Block, delays: BlockDelays, function: u32, calls: &Calls, delay_
     }
 }
 
-/// A spin that is over.
+/// A finished spin.
 struct Spun {
-    /// What has passed.
+    /// How long it was.
     units: u64,
     /// Whether it ended while the thread waited for the interpreter's lock.
     locked_out: bool,
 }
 
-/// Spins until the thread has spent so many units since `began`, or nothing is delayed any more. A slower
-/// function would have as much to do after it was preempted, or had given the lock up, as before.
+/// Spins until the thread has spent `units` since `began`, or delays are over. Time in which it was preempted
+/// or had given up the lock does not count: a slower function would still have all its work to do.
 fn spin(block: Block, delays: BlockDelays, units: u64, began: u64) -> Spun {
     let now = || match delays.clock() {
         Clock::Counter => arch::ticks(),
@@ -272,7 +273,7 @@ fn spin(block: Block, delays: BlockDelays, units: u64, began: u64) -> Spun {
     loop {
         let now = now();
         let passed = now.wrapping_sub(began);
-        // A counter that was set back would have this last for ever.
+        // A counter that was set back would make this last for ever.
         if passed.cast_signed() < 0 {
             return Spun { units, locked_out };
         }
@@ -295,7 +296,7 @@ fn spin(block: Block, delays: BlockDelays, units: u64, began: u64) -> Spun {
             if !block.is_current() {
                 return Spun { units: passed, locked_out };
             }
-            // Until the clock says that there is some left.
+            // Until the clock says that some is left.
             locked_out = true;
             give_up_after = passed.saturating_add(pause.interval);
         }
@@ -305,14 +306,14 @@ fn spin(block: Block, delays: BlockDelays, units: u64, began: u64) -> Spun {
     }
 }
 
-/// How a thread lets others go on in the middle of a spin.
+/// How a thread lets others run in the middle of a spin.
 struct Pause {
     api: Option<&'static Api>,
     /// Whether there is a lock to give up.
     has_lock: bool,
-    /// How often, in units of the clock.
+    /// Time between two pauses, in units of the clock.
     interval: u64,
-    /// Not within so many units before the end.
+    /// No pause with fewer units left than this.
     not_within: u64,
 }
 
@@ -327,13 +328,13 @@ impl Pause {
 
     fn take(&self) {
         if let Some(api) = self.api {
-            // SAFETY: Python called the helper, and so this thread has the interpreter's lock, or in builds
+            // SAFETY: Python called the helper, so this thread has the interpreter's lock, or in builds
             // without one an attached thread state.
             let state = unsafe { (api.save_thread)() };
             if self.has_lock {
                 sys::sleep(GIVEN_UP_NS);
             }
-            // SAFETY: the state that was given up.
+            // SAFETY: the state that was detached above.
             unsafe { (api.restore_thread)(state) };
         }
     }
@@ -361,7 +362,7 @@ mod tests {
         let ends_later = Control { end_ns: 150, ..endless };
         assert!(at(11, &mut looks, &ends_later, &known));
         assert_eq!(looks, 2, "what is known needs no clock");
-        // The loader moves the expiry on.
+        // The loader renews the doses.
         let ends = Control { expires_ns: 200, ..ends_later };
         assert!(at(149, &mut looks, &ends, &known));
         assert!(!at(150, &mut looks, &ends, &known));

@@ -1,4 +1,4 @@
-//! Why the helper gives up, in the words that reach the user.
+//! Why the helper gives up, in words for the user.
 
 use speed_bump_abi::control_block::{FAILURE_TEXT_BYTES, Failure};
 
@@ -14,17 +14,17 @@ pub(crate) struct Fault {
 impl Fault {
     /// A failure with a text.
     pub(crate) fn new(failure: Failure, parts: &[&str]) -> Self {
-        Self { failure, text: Text::of(parts) }
+        Self { failure, text: Text::from_parts(parts) }
     }
 }
 
-/// What it means that memory could not be mapped.
+/// What it means if memory could not be mapped.
 pub(crate) fn not_mapped(error: Errno) -> Failure {
     // ENOMEM, and EAGAIN where memory is locked (mmap(2)).
     if matches!(error, Errno(11 | 12)) { Failure::NoMemory } else { Failure::NotMapped }
 }
 
-/// A text that needs no allocation, cut at a character when it is too long.
+/// A text that needs no allocation, cut between characters if it is too long.
 #[derive(Clone, Debug)]
 pub(crate) struct Text {
     bytes: [u8; FAILURE_TEXT_BYTES],
@@ -33,7 +33,7 @@ pub(crate) struct Text {
 
 impl Text {
     /// The parts, one after the other.
-    pub(crate) fn of(parts: &[&str]) -> Self {
+    pub(crate) fn from_parts(parts: &[&str]) -> Self {
         let mut text = Self { bytes: [0; FAILURE_TEXT_BYTES], length: 0 };
         for part in parts {
             text.push(part);
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn a_long_text_is_cut_at_a_character() {
         let long = "ä".repeat(FAILURE_TEXT_BYTES);
-        let text = Text::of(&["x", &long]);
+        let text = Text::from_parts(&["x", &long]);
         let bytes = text.padded();
         assert_eq!(bytes.last(), Some(&0));
         assert_eq!(core::str::from_utf8(&bytes[..bytes.len() - 1]).map(str::len), Ok(FAILURE_TEXT_BYTES - 1));
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_short_text_is_padded() {
-        let text = Text::of(&["no ", "id"]);
+        let text = Text::from_parts(&["no ", "id"]);
         assert_eq!(text.padded()[..6], *b"no id\0");
     }
 }

@@ -1,16 +1,15 @@
-//! Calls by a frame evaluation hook (PEP 523), from 3.8 to 3.11.
+//! Reports calls by a frame evaluation hook (PEP 523), on 3.8 to 3.11.
 //!
-//! Python asks the hook to evaluate each frame. It looks for the verdict on the frame's code, runs into the
-//! stub if the frame begins, and has the evaluator go on that was there before. Without a hook 3.11 does not
-//! even ask, but evaluates calls from Python to Python in one C function; so the hook is there only while it
-//! is needed.
+//! Python calls the hook to evaluate each frame. The hook looks up the verdict on the frame's code, calls the
+//! stub if the frame starts, and then calls the evaluator that was there before. Without a hook, 3.11
+//! evaluates calls from Python to Python in one C function; so the hook is set only while it is needed.
 //!
-//! Other tools set hooks as well. Where one stays, ours is a hook of its own that comes before it and has it
-//! evaluate (`chain`). Where one comes and goes, ours waits for it to go, since whoever comes puts back what
-//! it found, and calls it meanwhile (`slot`).
+//! Other tools set hooks as well. If one stays, ours is set on top of it and calls it to evaluate (`chain`).
+//! If one comes and goes, ours waits until it is gone: a tool that comes saves the hook that it found, calls
+//! it, and puts it back when it goes (`slot`).
 //!
-//! Interpreters beside the main one get the same hook (`elsewhere`). A forked child inherits the hook without
-//! the helper's thread: there the hook takes itself out when the session is over.
+//! Interpreters other than the main one get the same hook (`elsewhere`). A forked child inherits the hook,
+//! but not the helper's thread: there the hook removes itself when the session is over.
 
 mod calling;
 mod chain;
@@ -40,7 +39,7 @@ use self::{
 };
 use crate::{
     block::Block,
-    cold::Way,
+    cold::ReportedBy,
     delay,
     fault::Fault,
     judge::{self, Judge, Verdict},
@@ -56,18 +55,18 @@ use crate::{
     subinterpreters, times,
 };
 
-/// Whether the hook should be there.
+/// Whether the hook should be set.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// Whether it is not there in the main interpreter for now, because a thread is deep in its stack.
+/// Whether it is removed from the main interpreter for now, because a thread is deep in its stack.
 static IN_THE_DEPTH: AtomicBool = AtomicBool::new(false);
 /// Whether the session times calls.
 static TIMED: AtomicBool = AtomicBool::new(false);
-/// The head of the block, which lies at the same address in all sessions.
+/// The head of the block, at the same address in all sessions.
 static HEAD: AtomicPtr<ControlBlock> = AtomicPtr::new(ptr::null_mut());
-/// Where `co_extra` lies in a code object; 0: unknown, or there is no head.
+/// Offset of `co_extra` in a code object; 0: unknown, or there is no head.
 static EXTRA: AtomicUsize = AtomicUsize::new(0);
 
-/// Has calls reported. In a forked child that inherited the hook, it is kept.
+/// Starts to report calls. A forked child keeps the hook that it inherited.
 ///
 /// # Errors
 /// [`Failure::Unsupported`], [`Failure::NoPython`], [`Failure::Python`].
@@ -76,24 +75,24 @@ pub(crate) fn install(gil: &mut Gil, block: Block) -> Result<(), Fault> {
     let python = gil.python();
     prepare(python, block)?;
     subscript::give_versions(python)?;
-    delay::begin(Way::Hook);
-    measure_way(block);
+    delay::begin(ReportedBy::Hook);
+    measure_round_trip(block);
     WANTED.store(true, Ordering::Release);
     TIMED.store(block.times().is_some(), Ordering::Release);
     slot::take(gil, block);
     Ok(())
 }
 
-/// Measures what a call takes of a function that there is not. Python itself takes next to nothing to get to
-/// the hook.
-fn measure_way(block: Block) {
-    delay::measure_way(block, || {
+/// Measures the time of a call, with a function that does not exist. Python itself takes almost no time to get
+/// to the hook.
+fn measure_round_trip(block: Block) {
+    delay::measure_round_trip(block, || {
         stub::enter(block, u32::MAX, stub::now_if_likely(), Lock::Main);
         times::rehearse(block);
     });
 }
 
-/// After the selector changed. Calls are timed from here on, or not any more, as the loader wants it.
+/// Applies a changed selector, and starts or stops timing calls, as the loader wants it.
 ///
 /// # Errors
 /// [`Failure::Python`]; [`Failure::Unsupported`]: there is no memory.
@@ -103,12 +102,12 @@ pub(crate) fn rejudge(python: Python<'_>) -> Result<(), Fault> {
     {
         TIMED.store(block.times().is_some(), Ordering::Release);
         slot::renew(python);
-        measure_way(block);
+        measure_round_trip(block);
     }
     first_sight::prepare(python)
 }
 
-/// After everything was judged anew.
+/// Call it after all code was judged again.
 ///
 /// # Errors
 /// [`Failure::Python`].
@@ -116,7 +115,7 @@ pub(crate) fn surveyed(python: Python<'_>) -> Result<(), Fault> {
     subscript::give_versions(python)
 }
 
-/// Undoes [`install`]; what the user should hear of, as bits of [`notice`].
+/// Undoes [`install`]. Returns bits of [`notice`] for the user.
 pub(crate) fn uninstall(python: Python<'_>) -> u32 {
     WANTED.store(false, Ordering::Release);
     subscript::take_back(python);
@@ -124,7 +123,7 @@ pub(crate) fn uninstall(python: Python<'_>) -> u32 {
 }
 
 fn prepare(python: Python<'_>, block: Block) -> Result<(), Fault> {
-    // SAFETY: the GIL is held; the result is compared and nothing else.
+    // SAFETY: the GIL is held; the result is only compared.
     if !unsafe { (python.api.sys_object)(c"gettotalrefcount".as_ptr()) }.is_null() {
         return Err(Fault::new(Failure::Unsupported, &["this is a debug build of CPython (Py_DEBUG)"]));
     }
@@ -143,26 +142,26 @@ fn prepare(python: Python<'_>, block: Block) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The hook for this version and session: one that has CPython evaluate, or one that has the other tool's
-/// hook do so (`OVER`).
+/// The hook for this version and session: one that calls CPython's evaluator, or (`OVER`) one that calls the
+/// other tool's hook.
 fn ours<const OVER: bool>(api: &Api) -> Address {
     let version = api.version.minor();
     if TIMED.load(Ordering::Acquire) { timed::hook::<OVER>(version) } else { hook::<OVER>(version) }
 }
 
-/// Whether it is the hook of this or another session.
+/// Whether it is a hook of ours, of this or another session.
 fn is_ours(api: &Api, evaluator: Address) -> bool {
     let version = api.version.minor();
     [hook::<false>(version), timed::hook::<false>(version)].contains(&evaluator) || is_over(api, evaluator)
 }
 
-/// Whether it is one of those that have the other tool's hook evaluate.
+/// Whether it is one of our hooks that call the other tool's hook.
 fn is_over(api: &Api, evaluator: Address) -> bool {
     let version = api.version.minor();
     [hook::<true>(version), timed::hook::<true>(version)].contains(&evaluator)
 }
 
-/// The hook for a version where calls are not timed.
+/// The hook for a version, if calls are not timed.
 fn hook<const OVER: bool>(version: (u8, u8)) -> Address {
     match version {
         (3, 8) => on_frame_38::<OVER> as Evaluator38 as Address,
@@ -223,8 +222,8 @@ unsafe extern "C" fn on_frame_311<const OVER: bool>(
     }
 }
 
-/// Runs into the stub, if the frame begins (only 3.11 does not know it yet) and is of a selected function.
-/// With `TIMED`, times it from here on. Whether it was one.
+/// Calls the stub if the frame starts (only on 3.11 this must still be checked) and belongs to a selected
+/// function. With `TIMED`, starts to time it. Returns whether it did.
 ///
 /// # Safety
 /// A frame and its code, about to be evaluated, with the GIL.
@@ -234,7 +233,7 @@ unsafe fn begin<const TIMED: bool>(calling: Calling, frame: *mut Frame, code: *m
     unsafe { !is_unselected(code) && begin_selected::<TIMED>(calling, frame, code) }
 }
 
-/// Whether the code is known at once to be of no selected function.
+/// Whether the code is already known to belong to no selected function.
 ///
 /// # Safety
 /// A living code object; the GIL is held.
@@ -251,7 +250,7 @@ unsafe fn is_unselected(code: *mut Object) -> bool {
 unsafe fn begin_selected<const TIMED: bool>(calling: Calling, frame: *mut Frame, code: *mut Object) -> bool {
     let began = stub::now_if_likely();
     if chain::has_passed_on(frame) {
-        // The hook that it was passed on to has come back with it: it is counted already.
+        // The other tool's hook that we passed the frame on to calls us with it again: it is counted already.
         return false;
     }
     let (Some(api), Some(block), Some(judge)) = (Api::found(), Block::current(), Judge::current()) else {
@@ -300,7 +299,7 @@ unsafe fn enter<const TIMED: bool>(
     }
 }
 
-/// What is rare: no verdict, no session, a new selector, or a module that begins.
+/// The rare cases: no verdict, no session, a new selector, or a module that starts.
 ///
 /// # Safety
 /// As [`begin`].
@@ -345,8 +344,8 @@ unsafe fn begin_unusual<const TIMED: bool>(
     true
 }
 
-/// The judge of the block's generation; in a forked child, where no thread sees to it, it is put to work
-/// here.
+/// The judge of the block's generation. In a forked child, which has no helper thread, this puts the selector
+/// to work.
 fn judge_at_work(block: Block, python: Python<'_>) -> Option<&'static Judge> {
     let judge = Judge::current()?;
     let generation = block.head().generation.load(Ordering::Relaxed);

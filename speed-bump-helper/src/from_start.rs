@@ -1,14 +1,14 @@
-//! A session that begins before Python does.
+//! A session that starts before Python does.
 //!
 //! The loader calls [`speed_bump_attach`](crate::speed_bump_attach) on the first thread of a program, at its
-//! entry point. There is no interpreter yet, so all that is done is to ask to be told of its audit events
-//! (PEP 578), which may be done that early. The first code that runs and is not CPython's own is that of
-//! `site`, or, without that, the main module's (`init_interp_main` in Python/pylifecycle.c). Their events are
-//! the first of an interpreter that counts as initialised, up to 3.14; 3.15 counts as initialised after
-//! `site`, whose import is looked for there. With that event the session begins, on the very thread, so that
-//! no call is missed; then the helper's thread is started and takes it over.
+//! entry point. There is no interpreter yet, so we only add a hook for its audit events (PEP 578), which is
+//! allowed that early. The first code that runs and is not CPython's own is that of `site`, or, without that,
+//! the main module's (`init_interp_main` in Python/pylifecycle.c). Their events are the first of an
+//! interpreter that counts as initialised, up to 3.14. 3.15 counts as initialised only after `site`, so there
+//! we watch for its import. With that event the session starts, on the same thread, so that no call is
+//! missed; then the helper's thread starts and takes it over.
 //!
-//! What is heard of later is of no concern here.
+//! Later events do not matter here.
 
 use core::{
     cell::UnsafeCell,
@@ -30,13 +30,13 @@ use crate::{
     stage::Stage,
 };
 
-/// What is called before it is known whether the rest of the API may be.
+/// The functions that we call before we know whether we may call the rest of the API.
 static IS_INITIALIZED: Function = Function::unknown();
 static IS_FINALIZING: Function = Function::unknown();
 static TUPLE_ITEM: Function = Function::unknown();
 static COMPARE: Function = Function::unknown();
 
-/// A function of Python's, once it is known.
+/// A function of Python's, once it is found.
 struct Function(AtomicPtr<c_void>);
 
 impl Function {
@@ -54,10 +54,10 @@ impl Function {
         NonNull::new(self.0.load(Ordering::Acquire))
     }
 
-    /// For one that needs nothing and says yes or no.
+    /// Calls a function that needs nothing and returns yes or no.
     ///
     /// # Safety
-    /// The function is like that.
+    /// The function is of that kind.
     unsafe fn says_yes(&self) -> bool {
         self.address().is_some_and(|function| {
             // SAFETY: as the caller promises.
@@ -66,19 +66,19 @@ impl Function {
     }
 }
 
-/// The session on its way from Python's thread to the helper's.
+/// The session, handed from Python's thread to the helper's.
 struct Handed(UnsafeCell<Option<Session>>);
 
-// SAFETY: written by the thread that begins the session before it starts the helper's thread, and then taken
-// by that.
+// SAFETY: written by the thread that starts the session before it starts the helper's thread, which then
+// takes it.
 unsafe impl Sync for Handed {}
 
 static HANDED: Handed = Handed(UnsafeCell::new(None));
 
-/// Has the session begin when Python does. `Ok(false)`: it has begun.
+/// Makes the session start when Python does. `Ok(false)`: it has started.
 ///
 /// # Errors
-/// [`Failure::NoPython`]: the program exports no Python that could be waited for.
+/// [`Failure::NoPython`]: the program exports no Python to wait for.
 pub(crate) fn arm(block: Block) -> Result<bool, Failure> {
     let library = Library::with(c"PySys_AddAuditHook", b"python").ok_or(Failure::NoPython)?;
     IS_INITIALIZED.find(library, c"Py_IsInitialized")?;
@@ -105,13 +105,13 @@ fn python_is_initialized() -> bool {
     unsafe { IS_INITIALIZED.says_yes() }
 }
 
-/// What the helper's thread goes on with; for that thread alone.
+/// The session for the helper's thread; only that thread calls this.
 pub(crate) fn take() -> Option<Session> {
-    // SAFETY: whoever wrote it started this thread afterwards.
+    // SAFETY: the thread that wrote it has started this thread afterwards.
     unsafe { (*HANDED.0.get()).take() }
 }
 
-/// An audit event, while a session waits for Python.
+/// Handles an audit event, while a session waits for Python.
 ///
 /// # Safety
 /// As Python calls an audit hook.
@@ -167,13 +167,13 @@ unsafe fn begin(event: *const c_char, arguments: *mut Object) {
     } else {
         return;
     };
-    // What follows raises events itself.
+    // The calls that follow raise events themselves.
     if !stage.begin_after(Stage::Armed) {
         return;
     }
     let Some(block) = Block::current() else { return };
-    // The program may have forked before it initialised Python: such a child is like one that was forked
-    // later, and has no thread of the helper's.
+    // The program may have forked before it initialised Python. Such a child is like one that was forked
+    // later, and has no helper thread.
     let is_owner = life::is_claimed();
     let begun = Api::look_up(Moment::Initialising).and_then(|api| match api {
         Some(api) => session::begin(block, api),
@@ -184,12 +184,12 @@ unsafe fn begin(event: *const c_char, arguments: *mut Object) {
     }
     let state = match begun {
         Ok(Some(session)) => {
-            // SAFETY: there is no thread of the helper's that could take it, as the claim is ours.
+            // SAFETY: no helper thread exists that could take it, since the claim is ours.
             unsafe { *HANDED.0.get() = Some(session) };
             if attach::start(block).is_ok() {
                 return;
             }
-            // `start` has told of it, and freed the block.
+            // `start` has reported it, and unmapped the block.
             if let (Some(session), Some(api)) = (take(), Api::found()) {
                 session.give_up(api);
             }

@@ -1,4 +1,4 @@
-//! What the helper uses of the process that it lives in, found at run time: it links nothing but `dlsym`.
+//! Functions of the host process, found at run time: the helper links only `dlsym`.
 
 mod loaded;
 
@@ -16,17 +16,17 @@ use crate::{fault, sys};
 const GLOBAL_SCOPE: *mut c_void = ptr::null_mut();
 /// `PTHREAD_CREATE_DETACHED` of glibc and musl (pthread.h).
 const DETACHED: c_int = 1;
-/// Bytes of the thread's stack. Threads of the C library keep their thread-local storage on it, of which the
-/// libraries of a large program have some hundred KiB; memory is used only where it is touched.
+/// Bytes of the thread's stack. C libraries put thread-local storage on it; the libraries of a large program
+/// have some hundred KiB of that. Only memory that is touched is used.
 const STACK_BYTES: usize = 1 << 20;
-/// More than `pthread_attr_t` has on any system (56 bytes with glibc and musl on x86-64, 64 on aarch64).
+/// Larger than `pthread_attr_t` on any system (56 bytes with glibc and musl on x86-64, 64 on aarch64).
 type Attributes = MaybeUninit<[u64; 32]>;
 
 unsafe extern "C" {
     safe fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-/// What runs in a new thread.
+/// The main function of a new thread.
 pub(crate) type ThreadMain = extern "C" fn(*mut c_void) -> *mut c_void;
 
 /// The address of a function or variable of the process.
@@ -34,13 +34,13 @@ pub(crate) fn symbol(name: &CStr) -> Option<NonNull<c_void>> {
     Library(GLOBAL_SCOPE).symbol(name)
 }
 
-/// Where symbols are looked up: the global scope, or one library.
+/// Where to look symbols up: the global scope, or one library.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Library(*mut c_void);
 
 impl Library {
-    /// The one that has the symbol: the global scope, or else a library whose file name has the word in it. A
-    /// program may load its Python with `RTLD_LOCAL`. Such a library is never unloaded from then on.
+    /// The scope that has the symbol: the global one, or else a library whose file name contains the word,
+    /// since a program may load its Python with `RTLD_LOCAL`. Such a library is never unloaded from then on.
     pub(crate) fn with(name: &CStr, word: &[u8]) -> Option<Self> {
         let global = Self(GLOBAL_SCOPE);
         if global.symbol(name).is_some() {
@@ -102,11 +102,12 @@ pub(crate) fn start_thread(main: ThreadMain) -> Result<(), Failure> {
     }
 }
 
-/// The C library says EAGAIN, whether the process may have no more threads or no memory for a stack.
+/// Finds the reason: the C library returns EAGAIN both for too many threads and for lack of memory for a
+/// stack.
 fn why_not_started() -> Failure {
     match sys::allocate(STACK_BYTES) {
         Ok(stack) => {
-            // SAFETY: nobody has seen it.
+            // SAFETY: no other code has its address.
             unsafe { sys::free(stack, STACK_BYTES) };
             Failure::NoThread
         }

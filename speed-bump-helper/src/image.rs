@@ -1,4 +1,5 @@
-//! What the shared object needs beyond the library: the note by which a loader knows it, and a panic handler.
+//! What the shared object needs beyond the library: a note that identifies it to a loader, and a panic
+//! handler.
 
 use core::{arch::global_asm, panic::PanicInfo};
 
@@ -18,8 +19,8 @@ global_asm!(
     version = const VERSION,
 );
 
-/// There is nothing to unwind to, and nothing that may be left half done: the helper panics nowhere by
-/// intent. Should it all the same, its own thread or the thread that called a Python function must not go on.
+/// There is nothing to unwind to, and nothing may be left half done. No code of the helper is meant to panic.
+/// If it does, neither its own thread nor the thread that called a Python function may go on.
 #[panic_handler]
 fn panic(_: &PanicInfo<'_>) -> ! {
     crate::arch::trap()

@@ -1,9 +1,9 @@
-//! Which functions are selected, which others call them, and what is remembered of it.
+//! Decides which functions are selected and which call them, and remembers the verdicts.
 //!
-//! The verdict on a code object lies in its `co_extra`, so that it dies with the code object: an address that
-//! is used again has none. It is a number, not memory: the epoch that it was found in, and the function's
-//! number. Others have one too once they call selected ones and that is recorded. Every selector begins a new
-//! epoch in the process, in whichever session; verdicts of older epochs count nothing.
+//! The verdict on a code object is stored in its `co_extra`, so that it vanishes with the code object: a
+//! reused address has none. It is a number, not memory: the epoch in which it was found, and the function's
+//! number. Functions that call selected ones get a number too, if callers are recorded. Every selector starts
+//! a new epoch in the process, also across sessions; verdicts of older epochs do not count.
 
 mod extra;
 
@@ -24,30 +24,30 @@ use crate::{
     table::{self, Function},
 };
 
-/// What is known of a code object.
+/// The verdict on a code object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Nothing happens when it is called.
     Unselected,
-    /// Its number in the table.
+    /// Selected: its number in the table.
     Function(u32),
-    /// It is not selected, but has modules begin, and is to be heard of.
+    /// Not selected, but starts modules, so its calls must be visible.
     Loader,
 }
 
-/// One selector at work.
+/// One selector in use.
 #[derive(Clone, Copy)]
 pub(crate) struct Judge {
     selector: Selector<'static>,
     epoch: u32,
-    /// The generation of the block that it is of.
+    /// The generation of the block that it belongs to.
     pub(crate) generation: u32,
 }
 
-/// Places used in turn, so many that nobody still reads one when its turn comes again.
+/// Judges used in turn: enough that no thread still reads one when its turn comes again.
 struct Judges([UnsafeCell<Option<Judge>>; 8]);
 
-// SAFETY: a place is written by one thread at a time (`ADOPTING`), and only when it is not the current one.
+// SAFETY: one thread at a time writes a judge (`ADOPTING`), and only if it is not the current one.
 unsafe impl Sync for Judges {}
 
 static JUDGES: Judges = Judges([const { UnsafeCell::new(None) }; 8]);
@@ -55,25 +55,24 @@ static CURRENT: AtomicPtr<Option<Judge>> = AtomicPtr::new(ptr::null_mut());
 static EPOCH: AtomicU32 = AtomicU32::new(0);
 static ADOPTING: AtomicBool = AtomicBool::new(false);
 
-/// What the `co_extra` of unselected code is in the current epoch, and the generation of it: what is asked
-/// most.
+/// The `co_extra` of unselected code in the current epoch, and its generation: for the most frequent check.
 static UNSELECTED: AtomicU64 = AtomicU64::new(u64::MAX);
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// In the low half of what lies in `co_extra`: the code is of no selected function, and calls some. The rest
-/// is its number in the table.
+/// A bit in the low half of the value in `co_extra`: the code belongs to a function that is not selected and
+/// calls selected ones. The other bits are its number in the table.
 const CALLS_SELECTED: u32 = 1 << 31;
-/// The same of [`Verdict::Loader`]: more than any number in the table.
+/// The same for [`Verdict::Loader`]: larger than any number in the table.
 const LOADER: u32 = CALLS_SELECTED - 1;
 /// The files and the name of such functions: each `exec_module` of importlib (3.8 to 3.15). They run when the
-/// module is in `sys.modules`; two of them begin modules that are written in C.
+/// module is in `sys.modules`. Two of them start modules written in C.
 const LOADERS: (&str, &str) = ("<frozen importlib._bootstrap", "exec_module");
 
 impl Judge {
-    /// The one that is at work.
+    /// The judge in use.
     #[inline]
     pub(crate) fn current() -> Option<&'static Self> {
-        // SAFETY: null, or a place that is not written as long as it is the current one.
+        // SAFETY: null, or a judge that is not written while it is the current one.
         unsafe { CURRENT.load(Ordering::Acquire).as_ref() }?.as_ref()
     }
 
@@ -82,13 +81,13 @@ impl Judge {
         self.epoch
     }
 
-    /// At the beginning of a session: in a forked child, nobody is left who held a lock.
+    /// Call it when a session starts: in a forked child, the holder of a lock may not exist.
     pub(crate) fn unlock() {
         ADOPTING.store(false, Ordering::Release);
         extra::unlock();
     }
 
-    /// Puts the block's selector to work. `Ok(None)`: another thread is at it.
+    /// Puts the block's selector to use. `Ok(None)`: another thread is doing so.
     ///
     /// # Errors
     /// [`Failure::BadSelector`].
@@ -98,7 +97,7 @@ impl Judge {
         }
         let adopted = Self::read(block, generation).map(|judge| {
             let place = JUDGES.0[judge.epoch as usize % JUDGES.0.len()].get();
-            // SAFETY: not the current place, as the epoch is one more, and nobody else adopts.
+            // SAFETY: not the current one, as the epoch is one more, and no other thread adopts.
             unsafe { *place = Some(judge) };
             CURRENT.store(place, Ordering::Release);
             UNSELECTED.store(u64::from(judge.epoch) << 32, Ordering::Release);
@@ -112,9 +111,8 @@ impl Judge {
     fn read(block: Block, generation: u32) -> Result<Self, Fault> {
         let bad = |why| Fault::new(Failure::BadSelector, &[why]);
         let (start, length) = block.selector().ok_or_else(|| bad("it does not lie in the control block"))?;
-        // SAFETY: in the block, which stays mapped for ever. The loader does not change a selector in use,
-        // and where other bytes come to lie there after the session, the selector gives wrong answers at
-        // worst.
+        // SAFETY: in the block, which stays mapped for ever. The loader does not change a selector in use. If
+        // other bytes replace it after the session, the selector at worst gives wrong answers.
         let bytes = unsafe { slice::from_raw_parts(start.as_ptr(), length) };
         let selector = Selector::new(bytes).map_err(|error| {
             bad(match error {
@@ -128,12 +126,12 @@ impl Judge {
                 SelectorError::TargetLines { .. } => "it has more targets than lines",
             })
         })?;
-        // 0 is never an epoch: code objects without a verdict have it.
+        // 0 is never an epoch: it means that a code object has no verdict.
         let epoch = EPOCH.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         Ok(Self { selector, epoch, generation })
     }
 
-    /// The verdict that was found in this epoch, if any.
+    /// The verdict from this epoch, if any.
     #[inline]
     pub(crate) fn known(&self, code: Code<'_>) -> Option<Verdict> {
         Some(match self.noted(code)? {
@@ -143,7 +141,7 @@ impl Judge {
         })
     }
 
-    /// The number of the function of a calling frame, if it has one.
+    /// The number of a calling frame's function, if it has one.
     #[inline]
     pub(crate) fn known_caller(&self, code: Code<'_>) -> Option<u32> {
         match self.noted(code)? {
@@ -153,15 +151,15 @@ impl Judge {
         }
     }
 
-    /// The low half of what lies in `co_extra`, if that is of this epoch.
+    /// The low half of the value in `co_extra`, if it is from this epoch.
     #[inline]
     fn noted(&self, code: Code<'_>) -> Option<u32> {
         let bits = extra::read(code);
         (bits >> 32 == u64::from(self.epoch)).then_some(bits as u32)
     }
 
-    /// Gives the function of a calling frame a number, also if it is not selected. `None`: its names are not
-    /// known for sure, or there is no room for them, which is counted. May clear the exception that is set.
+    /// Gives a calling frame's function a number, even if it is not selected. `None`: its names are not
+    /// certain, or there is no room for them, which is counted. May clear the exception that is set.
     #[cold]
     pub(crate) fn name_caller(&self, block: Block, code: Code<'_>) -> Option<u32> {
         let number = self.number_of_caller(block, code);
@@ -180,7 +178,7 @@ impl Judge {
             if !code.is_function() && name.text() == "<module>" {
                 return Some(self.judge(block, code, Some(name.text())));
             }
-            // Its qualified name may select it: whoever sees it called finds that out.
+            // Its qualified name may select it: that will be decided when it is called.
             (!self.may_select(file.text(), name.text())).then_some(Verdict::Unselected)
         });
         if let Verdict::Function(number) = verdict? {
@@ -203,7 +201,7 @@ impl Judge {
         Some(number)
     }
 
-    /// Whether a function in this file whose plain name is `name` may be selected.
+    /// Whether a function in this file with the plain name `name` may be selected.
     pub(crate) fn may_select(&self, file: &str, name: &str) -> bool {
         self.selector.may_select(file, name)
     }
@@ -213,8 +211,8 @@ impl Judge {
         self.selector.selects_nothing_in(file)
     }
 
-    /// Finds the verdict and remembers it. Before 3.11 the qualified name must be given, as code objects do
-    /// not know it.
+    /// Decides, and remembers the verdict. Before 3.11 the caller must give the qualified name, as code
+    /// objects do not hold it.
     pub(crate) fn judge(&self, block: Block, code: Code<'_>, qualname: Option<&str>) -> Verdict {
         let selected = self.find(block, code, qualname).map(Verdict::Function);
         let verdict = selected.unwrap_or_else(|| of_unselected(code));
@@ -261,7 +259,7 @@ pub(crate) fn of_unselected(code: Code<'_>) -> Verdict {
     if is_loader { Verdict::Loader } else { Verdict::Unselected }
 }
 
-/// Whether nothing happens when the code is called, as far as that is known at once.
+/// Whether the code is already known to be unselected.
 ///
 /// # Safety
 /// A living code object, whose `co_extra` lies at the offset; the GIL is held.

@@ -1,21 +1,21 @@
-//! What the loader puts into a Python process: it finds the selected functions there, and has their calls run
-//! into a stub that a uprobe lies on.
+//! The library that the loader puts into a Python process: it finds the selected functions there, and makes
+//! their calls run into a stub with a uprobe on it.
 //!
-//! It lives in a process that is not ours. So it links nothing and needs nothing of its host but `dlsym`; it
-//! allocates with system calls alone; it keeps no lock that a forked child could inherit; nothing in it
-//! panics by intent; and what it cannot do it refuses, with a reason in the control block.
+//! It lives in a process that is not ours. So it links nothing, and needs only `dlsym` from its host; it
+//! allocates by system calls alone; it holds no lock that a forked child could inherit; no code in it is
+//! meant to panic; and what it cannot do it refuses, with a reason in the control block.
 //!
-//! One session: the loader calls [`speed_bump_attach`] on a stopped thread. That maps the control block
-//! (`block`) and starts a thread (`session`), which takes the GIL, looks at all functions there are
-//! (`survey`), has Python report calls (`coverage`, in sub-interpreters `others`), and then watches the
-//! loader (`watch`) until it wants it to leave, or is gone. Then everything is undone, and the image lies
-//! there, at no cost, until the next session.
+//! A session: the loader calls [`speed_bump_attach`] on a stopped thread. That maps the control block
+//! (`block`) and starts a thread (`session`). The thread takes the GIL, judges all loaded functions
+//! (`survey`) and makes Python report calls (`coverage`, and `subinterpreters`). Then it watches the loader
+//! (`watch`) until the session ends or the loader is gone. It undoes everything, and the image stays, at no
+//! cost, until the next session.
 //!
-//! The workspace builds this as an ordinary library, for its checks and tests. The shared object is made by
-//! speed-bump-session's build script, with the feature `image`.
+//! The workspace builds this as an ordinary library, for checks and tests. The build script of
+//! speed-bump-session makes the shared object, with the feature `image`.
 
 #![cfg_attr(not(test), no_std)]
-// Without an allocator there is nothing to box a failure in.
+// Without an allocator there is no box for a failure.
 #![allow(clippy::result_large_err)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64", target_endian = "little")))]

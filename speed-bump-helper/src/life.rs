@@ -1,6 +1,6 @@
-//! Whether the helper's thread lives in this process, and whether one thread at a time counts here.
+//! Whether the helper's thread lives in this process, and whether counters have a single writer.
 //!
-//! A forked child inherits the helper's memory, but not its thread. So the words lie in a page that the
+//! A forked child inherits the helper's memory, but not its thread. So these words are in a page that the
 //! kernel zeroes in children.
 
 use core::{
@@ -10,11 +10,11 @@ use core::{
 
 use crate::sys;
 
-/// What lies in that page.
+/// The contents of that page.
 #[repr(C)]
 struct Words {
     claim: AtomicU32,
-    /// 1: the block of the session that has the claim is mapped.
+    /// 1: the block of the session with the claim is mapped.
     has_block: AtomicU32,
     /// 1: see [`count_alone`].
     counts_alone: AtomicU32,
@@ -28,7 +28,7 @@ const SOMEBODY: u32 = 1;
 /// Claims the process for one thread.
 ///
 /// # Errors
-/// `Ok(false)`: there is one already. Otherwise what the kernel said when it was asked for the page.
+/// `Ok(false)`: another thread has it. Otherwise the kernel's error for the page.
 pub(crate) fn claim() -> Result<bool, sys::Errno> {
     let words = words()?;
     Ok(words.claim.compare_exchange(NOBODY, SOMEBODY, Ordering::AcqRel, Ordering::Acquire).is_ok())
@@ -43,15 +43,15 @@ pub(crate) fn release() {
     }
 }
 
-/// Who has the claim has mapped the block of its session.
+/// The owner of the claim has mapped the block of its session.
 pub(crate) fn block_is_mapped() {
     if let Some(words) = existing() {
         words.has_block.store(1, Ordering::Release);
     }
 }
 
-/// From now on, until [`release`], one thread at a time counts in this process, and no other process counts
-/// in the same place. Not in a process whose block is its parent's: there nothing happens.
+/// From now on, until [`release`], one thread at a time counts in this process, and no other process uses the
+/// same counters. Does nothing in a process with its parent's block.
 pub(crate) fn count_alone() {
     if let Some(words) = existing()
         && words.has_block.load(Ordering::Acquire) != 0
@@ -60,13 +60,13 @@ pub(crate) fn count_alone() {
     }
 }
 
-/// Whether that is so. A forked child inherits the block, and not this.
+/// Whether that is so. A forked child inherits the block, but not this.
 #[inline]
 pub(crate) fn counts_alone() -> bool {
     existing().is_some_and(|words| words.counts_alone.load(Ordering::Acquire) != 0)
 }
 
-/// Whether a thread lives, or is about to.
+/// Whether a helper thread lives, or is about to start.
 pub(crate) fn is_claimed() -> bool {
     existing().is_some_and(|words| words.claim.load(Ordering::Acquire) == SOMEBODY)
 }
@@ -83,7 +83,7 @@ fn words() -> Result<&'static Words, sys::Errno> {
     }
     let page = sys::allocate(sys::PAGE)?;
     let give_up = |page: NonNull<u8>| {
-        // SAFETY: nobody else has seen it.
+        // SAFETY: no other code has its address yet.
         unsafe { sys::free(page, sys::PAGE) }
     };
     if let Err(error) = sys::wipe_on_fork(page, sys::PAGE) {

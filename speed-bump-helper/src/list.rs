@@ -1,11 +1,10 @@
-//! A growing list in memory of its own: the C library's allocator, or Python's, must not be called where it
-//! is used.
+//! A growing list with memory of its own, for code that must not call the C library's allocator or Python's.
 
 use core::{mem::size_of, ptr::NonNull};
 
 use crate::{python::object::Object, sys};
 
-/// Objects, by address.
+/// A list of objects, by address.
 pub(crate) struct Objects {
     items: Option<NonNull<*mut Object>>,
     length: usize,
@@ -18,7 +17,7 @@ impl Objects {
         Self { items: None, length: 0, capacity: 0 }
     }
 
-    /// Adds one. `false`: there is no memory.
+    /// Adds an object. `false`: there is no memory.
     pub(crate) fn push(&mut self, object: *mut Object) -> bool {
         if self.length == self.capacity && !self.grow() {
             return false;
@@ -45,12 +44,12 @@ impl Objects {
 
     fn free(&mut self) {
         if let Some(items) = self.items.take() {
-            // SAFETY: mapped with this length, and not used any more.
+            // SAFETY: mapped with this length, and no longer used.
             unsafe { sys::free(items.cast(), self.capacity * size_of::<*mut Object>()) };
         }
     }
 
-    /// One of them.
+    /// An object by its position.
     pub(crate) fn get(&self, number: usize) -> Option<NonNull<Object>> {
         let items = self.items.filter(|_| number < self.length)?;
         // SAFETY: below the length.

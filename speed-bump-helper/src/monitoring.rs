@@ -1,8 +1,8 @@
-//! Calls by `sys.monitoring`, from 3.12 on.
+//! Reports calls by `sys.monitoring`, from 3.12 on.
 //!
-//! A native callback for `PY_START`, asked for globally. What is not selected answers `DISABLE`, and costs
-//! nothing from then on. A forked child inherits all of it, without the helper's thread: there the callback
-//! looks at the block itself.
+//! A native callback for `PY_START`, enabled globally. For code that is not selected it returns `DISABLE`, so
+//! that code costs nothing from then on. A forked child inherits all of it, but not the helper's thread:
+//! there the callback itself reads the block.
 
 pub(crate) mod elsewhere;
 mod module;
@@ -19,7 +19,7 @@ use speed_bump_abi::control_block::notice;
 use self::module::Monitoring;
 use crate::{
     block::Block,
-    cold::Way,
+    cold::ReportedBy,
     delay,
     fault::Fault,
     frame_hook::evaluator,
@@ -35,12 +35,12 @@ use crate::{
     stub, subinterpreters, times,
 };
 
-/// What the tool is called in `sys.monitoring.get_tool`.
+/// The tool's name in `sys.monitoring.get_tool`.
 const NAME: &core::ffi::CStr = c"speed-bump";
-/// The ids there are, in the order in which we want them: first those that belong to nobody, then those of an
-/// optimiser, a coverage tool, a debugger and a profiler.
+/// The tool ids in our order of preference: first those without a fixed purpose, then those of an optimiser,
+/// a coverage tool, a debugger and a profiler.
 const TOOL_IDS: [c_int; 6] = [3, 4, 5, 1, 0, 2];
-/// Those that belong to nobody. The others are taken where these are in use.
+/// Those without a fixed purpose. We take the others if these are in use.
 const NOBODYS: [c_int; 2] = [3, 4];
 /// `sys.monitoring.events.PY_START` (Include/cpython/monitoring.h).
 const PY_START: c_int = 1;
@@ -49,16 +49,16 @@ const METH_FASTCALL: c_int = 0x80;
 const NO_TOOL: c_int = -1;
 
 static TOOL: AtomicI32 = AtomicI32::new(NO_TOOL);
-/// The name object that our tool was registered with: by its identity the tool is known to be ours.
+/// The name object that our tool was registered with; its identity shows that the tool is ours.
 static TOOL_NAME: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
 /// The ids that were ours since all events were last restarted, a bit each: places in code may have answered
-/// `DISABLE` to them. At first all of them: other tools and other versions of the helper may have had them,
-/// and Python keeps what code answered them as long as it does not run.
+/// `DISABLE` to them. Initially all: other tools and other versions of the helper may have had them, and
+/// Python keeps such answers as long as the code does not run.
 static USED: AtomicU32 = AtomicU32::new(u32::MAX);
 static CALLBACK: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
 static DISABLE: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
-/// Whether a selected function of the main interpreter was called since this was last looked at: then the
-/// tool id is still ours.
+/// Whether a selected function of the main interpreter was called since the last check: then the tool id is
+/// still ours.
 static CALLED: AtomicBool = AtomicBool::new(false);
 
 static DEFINITION: MethodDefinition = MethodDefinition {
@@ -68,33 +68,33 @@ static DEFINITION: MethodDefinition = MethodDefinition {
     documentation: ptr::null(),
 };
 
-/// Has calls reported. In a forked child that inherited our tool, it is kept.
+/// Starts to report calls. A forked child keeps the tool that it inherited.
 ///
 /// # Errors
 /// [`Failure::NoToolId`]; [`Failure::Python`] with the exception.
 pub(crate) fn install(python: Python<'_>) -> Result<(), Fault> {
     let monitoring = Monitoring::find(python)?;
     prepare(&monitoring)?;
-    // For other interpreters, which are not covered if it cannot be used.
+    // For other interpreters; they are not covered if it cannot be used.
     if evaluator::default().is_null() {
         let _ = evaluator::prepare(python);
     }
     judge::read_in_place(python);
-    delay::begin(Way::Monitoring);
+    delay::begin(ReportedBy::Monitoring);
     let tool = match TOOL.load(Ordering::Relaxed) {
         ours if monitoring.is_named(ours, TOOL_NAME.load(Ordering::Relaxed)) => ours,
         _ => monitoring.take_id(TOOL_NAME.load(Ordering::Relaxed), USED.load(Ordering::Relaxed))?,
     };
     let installed = report(&monitoring, tool);
-    measure_way(python);
+    measure_round_trip(python);
     installed
 }
 
-/// Has calls reported to a tool id, from everywhere: what answered `DISABLE` to it in a session before this
-/// one is asked again. For an id that was not ours since all events were restarted, that needs nothing.
-/// Otherwise they are restarted, which reports to other tools, too, what they have disabled. Should another
-/// tool have had that id in between and have given it back, what it disabled and what did not run since is
-/// not asked: nobody can tell.
+/// Makes all code report calls to a tool id, including code that answered `DISABLE` to it in an earlier
+/// session. An id that was not ours since events were restarted needs nothing for that. Otherwise we restart
+/// all events, which also reports to other tools what they have disabled. If another tool had the id in
+/// between and gave it back, code that it disabled and that has not run since does not report: that cannot be
+/// detected.
 fn report(monitoring: &Monitoring<'_>, tool: c_int) -> Result<(), Fault> {
     let python = monitoring.python;
     let callback = CALLBACK.load(Ordering::Relaxed);
@@ -116,23 +116,23 @@ fn report(monitoring: &Monitoring<'_>, tool: c_int) -> Result<(), Fault> {
     reported
 }
 
-/// Whether no place in code can have answered `DISABLE` to an id of ours, by those that were.
+/// Whether no place in code can have answered `DISABLE` to this id, given the ids that were ours.
 fn is_fresh(tool: c_int, used: u32) -> bool {
     NOBODYS.contains(&tool) && used & 1 << tool == 0
 }
 
-/// Measures what Python's way to the callback and back takes, with a function that nobody calls.
-fn measure_way(python: Python<'_>) {
+/// Measures the round trip from Python to the callback, with a function that is never called.
+fn measure_round_trip(python: Python<'_>) {
     let api = python.api;
     let (Some(block), Some(make), Some(call)) = (Block::current(), api.empty_code, api.vectorcall) else {
         return;
     };
-    // SAFETY: the arguments are texts; the GIL is held.
+    // SAFETY: the arguments are C strings; the GIL is held.
     let code = unsafe { Owned::from_new(python, make(c"".as_ptr(), c"".as_ptr(), 1)) };
     if let Some(code) = code {
         let arguments = [code.as_ptr(), api.none.as_ptr()];
-        delay::measure_way(block, || {
-            // SAFETY: living objects, as many as is said; the GIL is held.
+        delay::measure_round_trip(block, || {
+            // SAFETY: living objects, as many as given; the GIL is held.
             let answer = unsafe {
                 let callback = CALLBACK.load(Ordering::Relaxed);
                 Owned::from_new(python, call(callback, arguments.as_ptr(), arguments.len(), ptr::null_mut()))
@@ -144,8 +144,8 @@ fn measure_way(python: Python<'_>) {
     python.clear();
 }
 
-/// Has every function ask again, after the selector changed: by another tool id where there are other tools,
-/// which then hear of nothing. Calls are timed from here on, or not any more, as the loader wants it.
+/// Makes every function report again, after the selector changed, and starts or stops timing calls, as the
+/// loader wants it. If there are other tools, we change the tool id, so that they get no events.
 ///
 /// # Errors
 /// [`Failure::Python`]; [`Failure::Unsupported`]: there is no memory.
@@ -158,11 +158,11 @@ pub(crate) fn rejudge(python: Python<'_>) -> Result<(), Fault> {
         let used = USED.load(Ordering::Relaxed);
         let fresh = TOOL_IDS.into_iter().filter(|id| is_fresh(*id, used));
         if let Ok(tool) = monitoring.take_one(name, fresh) {
-            // First the old one, as no call is to be reported twice.
+            // First stop the old one, so that no call is reported twice.
             monitoring.give_back(old);
             report(&monitoring, tool)?;
             if is_retimed {
-                measure_way(python);
+                measure_round_trip(python);
             }
             return Ok(());
         }
@@ -170,14 +170,14 @@ pub(crate) fn rejudge(python: Python<'_>) -> Result<(), Fault> {
     ask_again(&monitoring, is_retimed)
 }
 
-/// Has every function ask again, by the same tool id. `is_retimed`: other events are to be listened to.
+/// Makes every function report again, by the same tool id. `is_retimed`: the set of events has changed.
 fn ask_again(monitoring: &Monitoring<'_>, is_retimed: bool) -> Result<(), Fault> {
     let tool = TOOL.load(Ordering::Relaxed);
     if !is_retimed || !monitoring.is_named(tool, TOOL_NAME.load(Ordering::Relaxed)) {
         return restart(monitoring);
     }
     report(monitoring, tool)?;
-    measure_way(monitoring.python);
+    measure_round_trip(monitoring.python);
     Ok(())
 }
 
@@ -188,7 +188,7 @@ fn restart(monitoring: &Monitoring<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether calls are still reported, as bits of [`notice`].
+/// Checks whether calls are still reported. Returns bits of [`notice`].
 pub(crate) fn check(python: Python<'_>) -> u32 {
     let Ok(monitoring) = Monitoring::find(python) else { return notice::TOOL_ID_LOST };
     let tool = TOOL.load(Ordering::Relaxed);
@@ -199,12 +199,12 @@ pub(crate) fn check(python: Python<'_>) -> u32 {
     }
 }
 
-/// Whether [`check`] is worth the GIL: no call has shown that all is well.
+/// Whether [`check`] is needed, which takes the GIL: no call has shown that all is well.
 pub(crate) fn check_is_due() -> bool {
     !CALLED.swap(false, Ordering::Relaxed)
 }
 
-/// Undoes [`install`]; what was lost meanwhile, as bits of [`notice`].
+/// Undoes [`install`]. Returns what was lost meanwhile, as bits of [`notice`].
 pub(crate) fn uninstall(python: Python<'_>) -> u32 {
     let tool = TOOL.swap(NO_TOOL, Ordering::Relaxed);
     if tool == NO_TOOL {
@@ -218,7 +218,7 @@ pub(crate) fn uninstall(python: Python<'_>) -> u32 {
     0
 }
 
-/// Makes, once a process, what is needed of Python objects.
+/// Makes the Python objects that we need, once per process.
 fn prepare(monitoring: &Monitoring<'_>) -> Result<(), Fault> {
     let python = monitoring.python;
     // SAFETY: the GIL is held; the definition lives for ever.
@@ -241,7 +241,7 @@ fn prepare(monitoring: &Monitoring<'_>) -> Result<(), Fault> {
     once(&CALLBACK, &make_callback)
 }
 
-/// A function begins: `on_start(code, offset)`.
+/// The callback for a function that starts: `on_start(code, offset)`.
 ///
 /// # Safety
 /// Python calls it, with the GIL, and with a code object as the first argument.
@@ -271,7 +271,7 @@ unsafe extern "C" fn on_start(
     }
 }
 
-/// Whether the function is not selected, and is to be heard of all the same.
+/// Whether the function is not selected, but its calls must be visible.
 ///
 /// # Safety
 /// As [`selected`].
@@ -280,48 +280,48 @@ unsafe fn is_loader(api: &'static Api, arguments: *const *mut Object, count: isi
     // SAFETY: as the caller promises.
     let code = unsafe {
         let first = (count > 0).then(|| NonNull::new(*arguments)).flatten();
-        first.and_then(|first| Code::of(Python::assume(api), first))
+        first.and_then(|first| Code::from_object(Python::assume(api), first))
     };
     code.zip(Judge::current()).is_some_and(|(code, judge)| judge.known(code) == Some(Verdict::Loader))
 }
 
-/// Which lock is held, by what a callback is bound to: nothing, where it is the main interpreter's.
+/// Which lock is held, by the callback's bound object: null for the main interpreter.
 #[inline]
 fn lock_of(bound: *mut Object) -> Lock {
     if bound.is_null() { Lock::Main } else { Lock::Another }
 }
 
-/// The number of the function that calls the one that a callback hears of.
+/// The number of the function that calls the reported one.
 ///
-/// Python makes frame objects for both functions then, if there are none: what their layout is without them
-/// differs between versions.
+/// For this, Python makes frame objects for both functions if they have none: the layout without them differs
+/// between versions.
 #[inline(never)]
 fn caller(python: Python<'_>, block: Block) -> Option<u32> {
     let api = python.api;
     let (running, back, code) = (api.running_frame?, api.frame_back?, api.frame_code?);
-    // SAFETY: the GIL is held. The frame that runs is the one whose event is heard of: callbacks that are
-    // native have none. All that comes back is an object or null, and ours but for that frame.
+    // SAFETY: the GIL is held. The running frame is that of the reported function, since native callbacks
+    // have none. Every result is an object or null, and ours except for that frame.
     let calling = unsafe {
         let frame = NonNull::new(running())?;
         Owned::from_new(python, back(frame.as_ptr()))
     };
     let Some(calling) = calling else {
-        // Nobody calls, or there is no memory for a frame object: that is no error of the program's.
+        // There is no caller, or no memory for a frame object: that is not an error of the program.
         python.clear();
         return None;
     };
-    // SAFETY: the GIL is held; a frame has a code object, which is kept until the end of this.
+    // SAFETY: the GIL is held; a frame has a code object, which stays alive until the end of this.
     let (_kept, code) = unsafe {
         let code = Owned::from_new(python, code(calling.as_ptr()))?;
         let known = Code::assume(python, NonNull::new(code.as_ptr())?);
         (code, known)
     };
     let judge = Judge::current()?;
-    // In a callback of `sys.monitoring` no exception is set: what it hears of was put aside for it.
+    // No exception is set in a callback of `sys.monitoring`: Python saved the program's own.
     judge.known_caller(code).or_else(|| judge.name_caller(block, code))
 }
 
-/// The block, the code object and the function's number, if a session is on and the function is selected.
+/// The block, the code object and the function's number, if a session runs and the function is selected.
 ///
 /// # Safety
 /// The arguments of a callback, which Python calls with the GIL.
@@ -336,8 +336,9 @@ unsafe fn selected(
     if count < 1 {
         return None;
     }
-    // SAFETY: there is a first argument, and it lives during the call. Anybody may call this, with anything.
-    let code = unsafe { Code::of(python, NonNull::new(*arguments)?) }?;
+    // SAFETY: there is a first argument, and it lives during the call. Any code may call this with any
+    // object.
+    let code = unsafe { Code::from_object(python, NonNull::new(*arguments)?) }?;
     let block = Block::current()?;
     if !block.has_session() {
         return None;
@@ -354,8 +355,8 @@ unsafe fn selected(
     }
 }
 
-/// The judge of the block's generation; in a forked child, where no thread sees to it, it is put to work
-/// here.
+/// The judge of the block's generation. In a forked child, which has no helper thread, this puts the selector
+/// to use.
 #[inline]
 fn judge(block: Block) -> Option<&'static Judge> {
     let judge = Judge::current()?;
@@ -369,7 +370,7 @@ fn adopt(block: Block, generation: u32) -> Option<&'static Judge> {
     // SAFETY: called by the callback, which Python calls with the GIL.
     let python = unsafe { Python::assume(api) };
     let adopted = Judge::adopt(block, generation).ok().flatten();
-    // Not by another id, as this one's callback is at work.
+    // Not by changing the id, since this one's callback is running.
     let again = || {
         let is_retimed = times::follow()?;
         Monitoring::find(python).and_then(|monitoring| ask_again(&monitoring, is_retimed))

@@ -1,4 +1,4 @@
-//! CPython as the helper uses it: functions found at run time, and as little of its memory's layout as
+//! CPython as the helper uses it: functions found at run time, and as few assumptions about memory layout as
 //! possible.
 
 pub(crate) mod api;

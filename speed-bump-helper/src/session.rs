@@ -1,4 +1,4 @@
-//! One session, on the helper's thread: from the first look at the block until everything is undone.
+//! A session, on the helper's thread: from the first read of the block until everything is undone.
 
 use core::sync::atomic::Ordering;
 
@@ -20,38 +20,38 @@ use crate::{
     watch::Watch,
 };
 
-/// How many looks pass between checks of whether calls are still reported: about a second's.
+/// Number of loader checks between checks of whether calls are still reported: about a second.
 const LOOKS_PER_CHECK: u32 = 1000 / LOOK_EVERY_MS;
-/// How often is looked whether interpreters have begun, in ms, of which nothing else told.
+/// How often we check for new interpreters that nothing else reported, in ms.
 const OTHERS_EVERY_MS: u32 = 50;
-/// How often is looked whether Python has begun, in ms: some of its processes live for milliseconds.
+/// How often we check whether Python has started, in ms: some of its processes live for milliseconds.
 const BEGINNING_MS: u32 = 1;
-/// For so many of the looks at the loader: two seconds.
+/// For this many checks of the loader: two seconds.
 const BEGINNING_LOOKS: u32 = 2000 / LOOK_EVERY_MS;
 
-/// From when on it is told that a thread keeps the GIL, in ms.
+/// After how long we report that a thread keeps the GIL, in ms.
 const KEPT_MS: u32 = 300;
-/// How long is waited for the GIL where there is another time, in ms.
+/// How long we wait for the GIL if we can try again later, in ms.
 const SOON_MS: u32 = 20;
 
-/// Why the work in the interpreter is over for now.
+/// Why the work in the interpreter ended for now.
 enum Done {
-    /// What was wanted is done.
+    /// The work is done.
     Applied,
     /// The loader no longer wants it, or is gone.
     Unwanted,
-    /// The interpreter has not begun yet.
+    /// The interpreter has not started yet.
     NotYet,
 }
 
-/// What the loader wants done.
+/// The state that the loader wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wanted {
     command: HelperCommand,
     generation: u32,
 }
 
-/// The session, wherever its thread is.
+/// A session; any thread may run it.
 pub(crate) struct Session {
     block: Block,
     watch: Watch,
@@ -60,7 +60,8 @@ pub(crate) struct Session {
     checked: u32,
 }
 
-/// Serves the block until its session is over, which may have begun elsewhere; the state to leave it with.
+/// Serves the block until its session is over. The session may have started on another thread. Returns the
+/// state to leave the block with.
 pub(crate) fn serve(block: Block, begun: Option<Session>) -> State {
     let mut session = begun.unwrap_or_else(|| {
         block.set_state(State::Waiting);
@@ -85,7 +86,7 @@ pub(crate) fn serve(block: Block, begun: Option<Session>) -> State {
     }
 }
 
-/// Does on a thread that has the GIL what the helper's thread does first. `None`: it is no longer wanted.
+/// Does the first steps of the helper's thread on a thread that has the GIL. `None`: no longer wanted.
 pub(crate) fn begin(block: Block, api: &'static Api) -> Result<Option<Session>, Fault> {
     let mut session = Session::new(block);
     block.head().python_version.store(api.version.hex, Ordering::Release);
@@ -94,7 +95,7 @@ pub(crate) fn begin(block: Block, api: &'static Api) -> Result<Option<Session>, 
     match session.apply(gil, wanted)? {
         Done::Applied => session.applied = Some(wanted),
         Done::Unwanted => return Ok(None),
-        // The helper's thread tries on.
+        // The helper's thread will try again.
         Done::NotYet => {}
     }
     Ok(Some(session))
@@ -111,7 +112,7 @@ impl Session {
         self.undo(api);
     }
 
-    /// Waits until Python says which one it is. `None`: it is no longer wanted.
+    /// Waits until Python's version is known. `None`: no longer wanted.
     fn find_python(&mut self) -> Result<Option<&'static Api>, Fault> {
         let mut found = Api::look_up(Moment::WithoutGil)?;
         while found.is_none() && !self.is_over() {
@@ -130,7 +131,7 @@ impl Session {
         Ok(found)
     }
 
-    /// How often is looked whether Python has begun: not for ever as often, as it may never.
+    /// How often to check whether Python has started: less often after a while, since it may never start.
     fn beginning_ms(&self) -> u32 {
         if self.watch.looks() < BEGINNING_LOOKS { BEGINNING_MS } else { LOOK_EVERY_MS }
     }
@@ -157,8 +158,7 @@ impl Session {
         }
     }
 
-    /// Until the next look. Meanwhile sub-interpreters that begin are covered, and it is seen to that calls
-    /// are reported.
+    /// Waits for the next check. Meanwhile covers new sub-interpreters, and keeps calls reported.
     fn wait(&mut self, api: &'static Api) {
         let block = self.block;
         let Some(coverage) = self.installed else {
@@ -170,7 +170,7 @@ impl Session {
         let every_ms = || coverage.next_look_ms(OTHERS_EVERY_MS);
         self.watch.wait(block, every_ms, |after_ms| {
             since_others_ms += after_ms;
-            // With the GIL, as nobody finalizes Python then: that frees the lock of the list.
+            // With the GIL, since then no thread finalizes Python, which frees the lock of the list.
             if since_others_ms >= OTHERS_EVERY_MS {
                 since_others_ms = 0;
                 if subinterpreters::are_due(api)
@@ -189,12 +189,12 @@ impl Session {
     }
 
     fn wanted(&self) -> Wanted {
-        // The generation first: its change may come with a change of command, and is announced after it.
+        // Read the generation first: it may change together with the command, and is published after it.
         let generation = self.block.head().generation.load(Ordering::Acquire);
         Wanted { command: self.block.command(), generation }
     }
 
-    /// Waits for the end of a session that wants nothing of Python.
+    /// Waits for the end of a session that needs nothing from Python.
     fn handle_signals(&mut self) -> State {
         self.block.set_state(State::Active);
         while !self.is_over() {
@@ -216,7 +216,7 @@ impl Session {
         is_over
     }
 
-    /// The GIL, unless the loader no longer wants anything meanwhile.
+    /// The GIL; `None` if the wanted state changes meanwhile.
     fn take_gil(&mut self, api: &'static Api) -> Option<Gil> {
         let (block, watch) = (self.block, &mut self.watch);
         let mut looked_ms = 0;
@@ -263,11 +263,11 @@ impl Session {
         Ok(Done::Applied)
     }
 
-    /// Has calls reported or not, as the command wants it.
+    /// Starts or stops reports of calls, according to the command.
     fn cover(&mut self, gil: &mut Gil, command: HelperCommand) -> Result<(), Fault> {
         match (command, self.installed) {
             (HelperCommand::Run, None) => {
-                let coverage = Coverage::of(gil.python().api);
+                let coverage = Coverage::for_version(gil.python().api);
                 coverage.install(gil, self.block)?;
                 self.installed = Some(coverage);
             }
@@ -281,7 +281,7 @@ impl Session {
         Ok(())
     }
 
-    /// Looks about once a second whether calls are still reported, if no call shows it.
+    /// Checks about once a second whether calls are still reported, unless a call shows it.
     fn check(&mut self, api: &'static Api) {
         let Some(coverage) = self.installed else { return };
         if self.watch.looks().wrapping_sub(self.checked) < LOOKS_PER_CHECK {

@@ -1,12 +1,12 @@
-//! The engine `signal`: a delay is spun in user mode, by a signal handler on the thread that made the call.
+//! The engine `signal`: a signal handler on the calling thread spins in user mode.
 //!
 //! The loader chooses signals that the program does not use, one for each delay, and its BPF program sends
-//! one to the thread that calls a function. The handler makes no call but for the time, which is read without
-//! entering the kernel; it changes neither `errno` nor, as the kernel saves them, vector registers.
+//! one to the thread that calls a function. The handler only reads the time, without entering the kernel. It
+//! changes neither `errno` nor, as the kernel saves them, vector registers.
 //!
-//! A signal may be on its way when a session ends, and without a handler a real-time one would end the
-//! process. So their handlers go only when the loader has seen that there is none; after its death, and in
-//! forked children, they stay, and return at once.
+//! A signal may be in flight when a session ends, and without a handler a real-time one would end the
+//! process. So the handlers are removed only after the loader has seen that none is in flight. After the
+//! loader's death, and in forked children, they stay, and return at once.
 
 use core::{
     ffi::c_void,
@@ -28,7 +28,7 @@ use crate::{
 /// Whether spins end at once: the session is over, as far as this process knows.
 static IS_OVER: AtomicBool = AtomicBool::new(true);
 
-/// Takes the signals of the session, as far as the program does not use them.
+/// Installs handlers for the session's signals, if the program does not use them.
 pub(crate) fn install(block: Block) {
     let wanted = || block.head().signals.iter().filter(|slot| slot.number.load(Ordering::Acquire) != 0);
     if wanted().next().is_none() {
@@ -46,12 +46,12 @@ pub(crate) fn install(block: Block) {
     block.head().handler.store(on_signal as *const () as u64, Ordering::Release);
 }
 
-/// Ends spins in flight, and those to come.
+/// Ends spins in progress, and later ones.
 pub(crate) fn end() {
     IS_OVER.store(true, Ordering::Release);
 }
 
-/// Gives back what was taken, if no signal is on its way any more or nothing would come of it.
+/// Removes the handlers, if no signal is in flight, or none would do harm.
 pub(crate) fn give_back(block: Block) {
     end();
     let are_over = block.head().signals_over.load(Ordering::Acquire) != 0;
@@ -64,19 +64,21 @@ pub(crate) fn give_back(block: Block) {
     }
 }
 
-/// Whether the signal is ours from here on.
+/// Installs our handler. Returns whether the signal is ours from here on.
 fn take(signal: u32) -> bool {
     let is_free = |action: &SignalAction| action.is_default() || action.is(on_signal);
     if !sys::signal_action(signal).is_ok_and(|action| is_free(&action)) {
         return false;
     }
-    let Ok(before) = sys::set_signal_action(signal, &SignalAction::of(on_signal)) else { return false };
+    let Ok(before) = sys::set_signal_action(signal, &SignalAction::for_handler(on_signal)) else {
+        return false;
+    };
     // The program may have taken it at this very moment.
     is_free(&before) || sys::set_signal_action(signal, &before).is_err()
 }
 
 extern "C" fn on_signal(signal: i32, information: *mut c_void, _: *mut c_void) {
-    // SAFETY: the kernel's, as the handler was asked for with `SA_SIGINFO`.
+    // SAFETY: from the kernel, as the handler was installed with `SA_SIGINFO`.
     if !unsafe { sys::is_from_kernel(information) } {
         return;
     }
@@ -91,11 +93,11 @@ extern "C" fn on_signal(signal: i32, information: *mut c_void, _: *mut c_void) {
         let now = clock::now_ns();
         let step_ns = now.saturating_sub(last_reading);
         last_reading = now;
-        // A slower function would have as much to do after it was preempted as before.
+        // A slower function would still have all its work to do after it was preempted.
         if !gaps.is_gap(step_ns, Gaps::ALLOWANCE_NS) {
             spent_ns += step_ns;
         }
-        // Between sessions there are zeros, which are no command to leave: but no signal either.
+        // Between sessions there are zeros: no command to leave, but no signal either.
         let is_over = IS_OVER.load(Ordering::Relaxed)
             || head.command.load(Ordering::Relaxed) == HelperCommand::Leave as u32
             || slot.number.load(Ordering::Relaxed) != signal.cast_unsigned();

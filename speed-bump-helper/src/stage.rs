@@ -1,23 +1,23 @@
-//! How far Python has come in a program that the helper was brought into at its start.
+//! How far Python has started, in a program that got the helper at its entry point.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// How far.
+/// The stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Stage {
-    /// Nothing waits for Python.
+    /// No session waits for Python.
     Idle = 0,
     /// A session waits for it.
     Armed = 1,
-    /// A session has begun, and Python does not count as initialised yet.
+    /// A session has started, and Python does not count as initialised yet.
     Early = 2,
 }
 
 static STAGE: AtomicU32 = AtomicU32::new(Stage::Idle as u32);
 
 impl Stage {
-    /// As it is now.
+    /// The current stage.
     #[inline]
     pub(crate) fn now() -> Self {
         match STAGE.load(Ordering::Acquire) {
@@ -27,12 +27,12 @@ impl Stage {
         }
     }
 
-    /// It is this one from here on.
+    /// Changes the stage.
     pub(crate) fn begin(self) {
         STAGE.store(self as u32, Ordering::Release);
     }
 
-    /// The same, if it was that one until now. Whether it was.
+    /// Changes the stage, if it was `before` until now. Returns whether it was.
     pub(crate) fn begin_after(self, before: Self) -> bool {
         STAGE.compare_exchange(before as u32, self as u32, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }

@@ -1,4 +1,4 @@
-//! Runs into the stub: the moment that a probe sees.
+//! Calls the stub, on which a probe may lie.
 
 use core::sync::atomic::Ordering;
 
@@ -17,7 +17,7 @@ use crate::{
 pub(crate) struct Ticks(u64);
 
 impl Ticks {
-    /// What the counter stood at.
+    /// The value of the counter.
     #[inline]
     pub(crate) fn count(self) -> u64 {
         self.0
@@ -30,21 +30,21 @@ pub(crate) fn now() -> Ticks {
     Ticks(arch::ticks())
 }
 
-/// The same; `None` where no delay is likely to begin here.
+/// The same; `None` if a delay is not likely to start here.
 #[inline]
 pub(crate) fn now_if_likely() -> Option<Ticks> {
     delay::is_likely().then(now)
 }
 
-/// Makes a call of the function visible. `began` is [`now_if_likely`] when the helper heard of the call.
+/// Makes a call of the function visible. `began` is the value of [`now_if_likely`] when the helper heard of
+/// the call.
 ///
-/// Where the helper delays itself, it does that first: then whoever has a probe on the stub hears of the call
-/// when its delay is over.
+/// If the helper itself delays, it does that first: a probe on the stub sees the call when its delay is over.
 ///
-/// A helper that is cold itself, as after its thread slept, takes hundreds of nanoseconds from there to the
-/// probe: the probe's program is told how long, and shortens the delay by it.
+/// A helper with cold caches, for example after its thread slept, needs hundreds of nanoseconds from there to
+/// the probe. The probe's program gets this time, and shortens the delay by it.
 ///
-/// Whether the call was delayed here: then the interpreter's lock may have been given up.
+/// Returns whether it delayed the call: then it may have given up the interpreter's lock.
 #[inline]
 pub(crate) fn enter(block: Block, number: u32, began: Option<Ticks>, lock: Lock) -> bool {
     let Some(record) = block.record(number) else { return false };
@@ -55,7 +55,7 @@ pub(crate) fn enter(block: Block, number: u32, began: Option<Ticks>, lock: Lock)
     let in_place = block.delays();
     let delayed = in_place.is_some_and(|delays| delay::visit(block, delays, number, target, began, lock));
     let form = block.stub_form();
-    // Nobody makes up for them where the delay is over: the counter takes its time, too.
+    // No correction if the delay is over: reading the counter takes time, too.
     let ticks = match began {
         Some(began) if in_place.is_none() => arch::ticks().wrapping_sub(began.0),
         _ => 0,
@@ -68,10 +68,10 @@ pub(crate) fn enter(block: Block, number: u32, began: Option<Ticks>, lock: Lock)
     delayed
 }
 
-/// The same, and begins to time the call where calls are timed. `identity` is what its end will be known by,
-/// and `caller` finds the number of the function that calls.
+/// The same, and starts to time the call if calls are timed. Its end will be recognised by `identity`;
+/// `caller` finds the number of the calling function.
 ///
-/// The delay is part of the function: a slower one would take as long.
+/// The delay is part of the function's time, as if the function were slower.
 #[inline]
 pub(crate) fn enter_timed(
     block: Block,
@@ -82,7 +82,7 @@ pub(crate) fn enter_timed(
     caller: impl FnOnce() -> Option<u32>,
 ) {
     let timed = block.times().and_then(|_| {
-        // From here on, what it takes to time the call is part of the delay.
+        // From here on, the time for timing the call is part of the delay.
         let began = *began.get_or_insert_with(now);
         times::enter(block, number, Entering { identity, kind: Kind::Begins, began }, caller)
     });

@@ -1,16 +1,16 @@
-//! Sub-interpreters: has calls in them reported as well.
+//! Reports calls in sub-interpreters too.
 //!
-//! What reports calls belongs to an interpreter, and is asked for by a thread that runs in it. The helper's
-//! thread never does: an interpreter must not be ended while another thread is in it, and may be ended at
-//! any time. So it puts a hook where the interpreter keeps its frame evaluator (PEP 523), under the lock of
-//! the list of interpreters, and the interpreter's own thread calls it with its next call of a Python
-//! function. Up to 3.11 that is the hook that reports calls; from 3.12 on, one that sees to `sys.monitoring`
-//! there, and takes itself out.
+//! The mechanism that reports calls belongs to an interpreter, and only a thread that runs in it can start
+//! it. The helper's thread never runs there: an interpreter must not be ended while another thread is in it,
+//! and may be ended at any time. So the helper's thread sets a hook as the interpreter's frame evaluator (PEP
+//! 523), under the lock of the list of interpreters, and the interpreter's own thread calls it with its next
+//! call of a Python function. Up to 3.11 that hook reports calls; from 3.12 on, it sets up `sys.monitoring`
+//! there, and removes itself.
 //!
-//! An interpreter that begins during a session raises audit events before any code of the program's runs in
-//! it: with the first of them that finds the list's lock free, the hook is put there. They are listened to
-//! where interpreters are likely to begin: there are some, or the module is loaded by which Python code
-//! begins them. Elsewhere the helper's thread looks for them now and then.
+//! An interpreter that starts during a session raises audit events before it runs any code of the program. At
+//! the first event that finds the list's lock free, we set the hook. We listen to these events only if
+//! interpreters are likely to start: some exist, or the module is loaded by which Python code starts them.
+//! Otherwise the helper's thread checks for new ones now and then.
 
 use core::{
     ffi::CStr,
@@ -34,23 +34,23 @@ use crate::{
 
 /// The number of the first interpreter after the main one.
 const FIRST: i64 = 1;
-/// The modules by which Python code begins interpreters: up to 3.12, and from 3.13 on.
+/// The modules by which Python code starts interpreters: up to 3.12, and from 3.13 on.
 const MODULES: [&CStr; 2] = [c"_xxsubinterpreters", c"_interpreters"];
-/// How often the list's lock is tried at the end of a session, and how long in between. Who has it has it for
-/// microseconds.
+/// How often we try the list's lock at the end of a session, and the pause in between. Other threads hold it
+/// for microseconds.
 const TRIES: u32 = 100;
 const BETWEEN_TRIES_NS: u32 = 100_000;
 
-/// Whether a session covers them.
+/// Whether the session covers sub-interpreters.
 static COVERED: AtomicBool = AtomicBool::new(false);
-/// All with a smaller number have their hook. For who has the list's lock; others may read it.
+/// All with a smaller number have their hook. Written with the list's lock held; others may read it.
 static SEEN: AtomicI64 = AtomicI64::new(FIRST);
-/// Whether all of them are to get it again. Taken back by who has the list's lock.
+/// Whether all of them must get it again. Cleared with the list's lock held.
 static ALL: AtomicBool = AtomicBool::new(false);
-/// Whether it has been said that they are not covered: then they are not looked for any more.
+/// Whether we have reported that they are not covered: then we stop checking for new ones.
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
-/// Has all of them covered, also those that have been: the selector may be another.
+/// Covers all of them, also those that are covered: the selector may have changed.
 pub(crate) fn cover_all(python: Python<'_>, block: Block, coverage: Coverage) {
     let covered = coverage.begin_elsewhere(python.api, block.times().is_some());
     COVERED.store(covered, Ordering::Release);
@@ -60,7 +60,7 @@ pub(crate) fn cover_all(python: Python<'_>, block: Block, coverage: Coverage) {
     cover(python, block, coverage);
 }
 
-/// Has those covered that are not. If the list is in use, they stay due.
+/// Covers those that are not covered. If the list is in use, they stay due.
 pub(crate) fn cover(python: Python<'_>, block: Block, coverage: Coverage) {
     let api = python.api;
     match Interpreters::find(api).filter(|_| COVERED.load(Ordering::Acquire)) {
@@ -73,7 +73,7 @@ pub(crate) fn cover(python: Python<'_>, block: Block, coverage: Coverage) {
     }
 }
 
-/// Whether there are some that are not covered, as far as that is known without a lock.
+/// Whether some are not covered, as far as that can be found without a lock.
 pub(crate) fn are_due(api: &Api) -> bool {
     let are_due = || match interpreters::next_number() {
         Some(next) => next > first_due(),
@@ -82,7 +82,7 @@ pub(crate) fn are_due(api: &Api) -> bool {
     !GIVEN_UP.load(Ordering::Relaxed) && are_due()
 }
 
-/// Undoes it.
+/// Stops covering them.
 pub(crate) fn uncover(python: Python<'_>, coverage: Coverage) {
     COVERED.store(false, Ordering::Release);
     coverage.end_elsewhere();
@@ -96,7 +96,7 @@ pub(crate) fn uncover(python: Python<'_>, coverage: Coverage) {
     });
 }
 
-/// Has audit events tell of those that begin, where some are likely to.
+/// Listens to audit events of new ones, if some are likely to start.
 pub(crate) fn listen(python: Python<'_>) {
     if audit::is_listened_to() || !COVERED.load(Ordering::Acquire) {
         return;
@@ -109,7 +109,7 @@ pub(crate) fn listen(python: Python<'_>) {
     }
 }
 
-/// An audit event, on any thread: has an interpreter begun?
+/// Handles an audit event, on any thread: covers interpreters that have started.
 #[inline]
 pub(crate) fn on_event() {
     if COVERED.load(Ordering::Relaxed)
@@ -126,7 +126,7 @@ fn cover_new() {
         && block.has_session()
         && let Some(list) = Interpreters::find(api)
     {
-        put_hooks(list, api, block, Coverage::of(api));
+        put_hooks(list, api, block, Coverage::for_version(api));
     }
 }
 
@@ -136,7 +136,7 @@ fn first_due() -> i64 {
     if ALL.load(Ordering::Relaxed) { FIRST } else { SEEN.load(Ordering::Relaxed) }
 }
 
-/// Puts hooks where they are due. If the list is in use, nothing happens.
+/// Sets hooks in those that are due. If the list is in use, does nothing.
 fn put_hooks(list: Interpreters, api: &'static Api, block: Block, coverage: Coverage) {
     let hook = coverage.hook_elsewhere(api);
     let Some(locked) = list.try_lock() else { return };
@@ -157,16 +157,16 @@ fn put_hooks(list: Interpreters, api: &'static Api, block: Block, coverage: Cove
     }
 }
 
-/// Whether there are some.
+/// Whether there are sub-interpreters.
 pub(crate) fn there_are_some(api: &Api) -> bool {
-    // SAFETY: both return a pointer that is compared and nothing else.
+    // SAFETY: both return a pointer that is only compared.
     let (newest, main) = unsafe { ((api.interpreter_head)(), (api.interpreter_main)()) };
     !newest.is_null() && newest != main
 }
 
-/// Whether Python code here knows how to begin interpreters.
+/// Whether Python code has loaded the module that starts interpreters.
 fn has_module(python: Python<'_>) -> bool {
-    // SAFETY: the GIL is held; the names are texts, and the dictionary is not used after this.
+    // SAFETY: the GIL is held; the names are C strings, and the dictionary is not used after this.
     unsafe {
         let modules = (python.api.sys_object)(c"modules".as_ptr());
         !modules.is_null()
@@ -174,7 +174,7 @@ fn has_module(python: Python<'_>) -> bool {
     }
 }
 
-/// The list with its lock, which others have for a moment. `None`: for longer than a moment.
+/// The list with its lock, which other threads hold for a moment. `None`: they held it for longer.
 fn wait_for(list: Interpreters) -> Option<Locked> {
     (0..TRIES).find_map(|_| {
         let locked = list.try_lock();

@@ -1,9 +1,9 @@
 //! Finds the selected functions that are loaded, called or not.
 //!
-//! Functions are objects that the garbage collector knows, also where the program has taken them from it
-//! (`gc.freeze()`). What is nested in them (inner functions, comprehensions, classes) may not exist as an
-//! object yet; its code is a constant of theirs. The GIL is given away in between, so that a large program
-//! does not stand still.
+//! Functions are objects that the garbage collector knows, except those that the program has hidden from it
+//! (`gc.freeze()`), which we find too. Inner functions, comprehensions and classes may not exist as objects
+//! yet; their code is a constant of the outer function's. In between we give the GIL away, so that a large
+//! program does not stand still.
 
 use core::{
     ffi::{c_int, c_void},
@@ -30,29 +30,28 @@ use crate::{
     subinterpreters,
 };
 
-/// How many functions are looked at before others may have the GIL: some milliseconds' worth.
+/// How many functions we judge before other threads may have the GIL: some milliseconds.
 const AT_A_TIME: usize = 1000;
-/// Where there are thousands of patterns, each function takes as many tries: so it is looked at the clock
-/// too, once in so many functions, which takes a system call.
+/// With thousands of patterns, judging a function may take long. So once in this many functions we also read
+/// the clock, which takes a system call.
 const LOOK_EVERY: usize = 4;
-/// How long the GIL is kept then.
+/// How long we keep the GIL then.
 const KEPT_NS: u64 = 2_000_000;
-/// How deep functions are nested at most, as far as the survey is concerned.
+/// The most levels of nested functions that the survey follows.
 const DEPTH: u32 = 50;
 
-/// What is looked at in one pass over the functions.
+/// What one pass over the functions judges.
 #[derive(Clone, Copy)]
 enum Pass {
-    /// They themselves. Before 3.11 they know their qualified name, and their code does not.
+    /// The functions themselves. Before 3.11 they hold their qualified name, and their code does not.
     Functions,
-    /// What is nested in them.
+    /// The code nested in them.
     Nested,
-    /// Those that did not know their name, and are nested in nothing.
+    /// Functions that do not hold their own name, and are not nested in any other.
     Rest,
 }
 
-/// Judges all functions that are loaded. `proceed` is asked in between; the result says whether it agreed to
-/// the end.
+/// Judges all functions that are loaded. Calls `proceed` in between; returns whether it agreed to the end.
 ///
 /// # Errors
 /// [`Failure::Python`]: Python could not list its objects.
@@ -90,7 +89,7 @@ pub(crate) fn survey(
     Ok(agreed)
 }
 
-/// Tells why there may be functions that are not listed.
+/// Notifies the user of reasons why some functions may not be listed.
 fn tell_what_is_missing(python: Python<'_>, block: Block, shows_frozen: bool) {
     let all = [
         (!shows_frozen, unlisted::FROZEN),
@@ -120,19 +119,19 @@ unsafe fn look_at(python: Python<'_>, block: Block, judge: &Judge, function: Non
     }
 }
 
-/// A function's code, which it keeps unless Python code runs.
+/// A function's code; the function keeps it alive as long as no Python code runs.
 ///
 /// # Safety
-/// A living function, and no Python code runs while the code is looked at.
+/// A living function, and no Python code runs while the result is used.
 unsafe fn code_of<'gil>(python: Python<'gil>, function: NonNull<Object>) -> Option<Code<'gil>> {
     // SAFETY: as the caller promises.
     unsafe {
         let code = NonNull::new((python.api.function_code)(function.as_ptr()));
-        code.and_then(|code| Code::of(python, code))
+        code.and_then(|code| Code::from_object(python, code))
     }
 }
 
-/// Before 3.11: a function that says another's name, and nothing that would make it is left.
+/// Before 3.11: for a function with another function's name, whose maker no longer exists.
 fn consider_by_plain_name(block: Block, judge: &Judge, code: Code<'_>) {
     let (Some(file), Some(name)) = (code.file(), code.name()) else { return };
     if judge.may_select(file.text(), name.text()) {
@@ -155,7 +154,7 @@ fn look_into(block: Block, judge: &Judge, code: Code<'_>, depth: u32) {
     }
 }
 
-/// Before 3.11, the qualified name must be given.
+/// Before 3.11, the caller must give the qualified name.
 fn consider(block: Block, judge: &Judge, code: Code<'_>, qualname: Option<&str>) {
     if judge.known(code).is_none() {
         judge.judge(block, code, qualname);
@@ -176,7 +175,7 @@ pub(crate) unsafe fn said_qualname<'gil>(
     let said = unsafe {
         Owned::from_borrowed(python, function.as_ptr())
             .and_then(|function| function.attribute(c"__qualname__"))
-            .and_then(|said| Utf8::of(python, said.as_ptr()))
+            .and_then(|said| Utf8::from_string(python, said.as_ptr()))
     };
     let Some(said) = said else {
         python.clear();
@@ -187,7 +186,7 @@ pub(crate) unsafe fn said_qualname<'gil>(
     matches!(before.last(), None | Some(b'.')).then_some(said)
 }
 
-/// Shows all functions there are, with their code. Python code must not run meanwhile.
+/// Calls `show` for all functions, with their code. Python code must not run meanwhile.
 ///
 /// # Errors
 /// [`Failure::Python`]: Python could not list its objects.
@@ -207,8 +206,8 @@ pub(crate) fn each_function(
     Ok(())
 }
 
-/// All functions that the garbage collector knows, each with a reference; and whether that is all of them, or
-/// the program has frozen some that it does not show.
+/// All functions that the garbage collector knows, each with a reference; and whether these are all, or the
+/// program has frozen some that Python does not show.
 fn functions(python: Python<'_>) -> Result<(Objects, bool), Fault> {
     let mut visited = Visited { python, found: Objects::new(), complete: true };
     match python.api.visit_objects {
@@ -229,15 +228,15 @@ fn functions(python: Python<'_>) -> Result<(Objects, bool), Fault> {
     }
 }
 
-/// Adds those that are frozen, unless they were visited. `false`: there are some that nothing shows.
+/// Adds the frozen functions that were not visited. `false`: there are some that we cannot find.
 fn add_frozen(visited: &mut Visited<'_>) -> bool {
-    /// The first version that visits them in each of its releases, with a GIL.
+    /// The first version in which all releases with a GIL visit them.
     const VISITS_THEM: (u8, u8) = (3, 14);
     let version = visited.python.api.version;
     if version.minor() >= VISITS_THEM && !version.free_threaded {
         return true;
     }
-    // Who has not imported that has frozen nothing.
+    // A program that has not imported `gc` has frozen nothing.
     let gc = visited.python.imported(c"gc");
     let Some(gc) = gc.as_ref().and_then(|gc| NonNull::new(gc.as_ptr())) else { return true };
     match Frozen::find(visited.python, gc) {
@@ -245,7 +244,7 @@ fn add_frozen(visited: &mut Visited<'_>) -> bool {
         Frozen::Hidden => false,
         Frozen::Known(chain) => {
             chain.each(|object| {
-                // SAFETY: an object of the chain, which lives as long as nobody runs Python code.
+                // SAFETY: an object of the chain, which lives as long as no Python code runs.
                 unsafe { visited.visit(object) };
                 if visited.complete { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
@@ -279,10 +278,10 @@ impl Visited<'_> {
 
 /// Must neither make nor free objects (Include/cpython/objimpl.h).
 unsafe extern "C" fn visitor(object: *mut Object, visited: *mut c_void) -> c_int {
-    // SAFETY: what `functions` passes, and nobody else has it meanwhile.
+    // SAFETY: passed by `functions`, and no other code uses it meanwhile.
     let visited = unsafe { &mut *visited.cast::<Visited<'_>>() };
     if let Some(object) = NonNull::new(object) {
-        // SAFETY: an object that the garbage collector knows lives.
+        // SAFETY: an object that the garbage collector knows is alive.
         unsafe { visited.visit(object) };
     }
     c_int::from(visited.complete)
@@ -300,7 +299,7 @@ fn listed(gc: &Owned<'_>, visited: &mut Visited<'_>) -> Result<(), Fault> {
     // SAFETY: an object; the function checks that it is a list.
     let count = unsafe { (python.api.list_size)(objects.as_ptr()) };
     for number in 0..count {
-        // SAFETY: in the list, which is nobody else's and keeps its items alive.
+        // SAFETY: in the list, which only we hold and which keeps its items alive.
         unsafe {
             if let Some(object) = NonNull::new((python.api.list_item)(objects.as_ptr(), number)) {
                 visited.visit(object);

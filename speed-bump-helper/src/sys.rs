@@ -33,11 +33,11 @@ const SA_RESTART: u64 = 0x1000_0000;
 const SIGNAL_SET_BYTES: usize = 8;
 // include/uapi/linux/prctl.h
 const PR_SET_NAME: usize = 15;
-/// What a file descriptor is where there is none.
+/// The number for no file descriptor.
 const NO_FILE: usize = usize::MAX;
 
-/// The granularity that lengths are rounded to. Right or too large on every system that the helper runs on
-/// (aarch64 has pages of up to 64 KiB), and too large does no harm.
+/// The unit that lengths are rounded to. At least the page size on every system that the helper runs on
+/// (aarch64 has pages of up to 64 KiB); too large does no harm.
 pub(crate) const PAGE: usize = 65536;
 
 /// A negated errno of the last call.
@@ -49,7 +49,7 @@ pub(crate) struct Errno(pub(crate) i32);
 pub(crate) enum Wait {
     /// The time is over.
     TimedOut,
-    /// Woken, or the word had changed, or for no reason.
+    /// Woken, the word has changed, or without a reason.
     Woken,
 }
 
@@ -62,50 +62,49 @@ unsafe fn call(number: usize, arguments: [usize; 6]) -> Result<usize, Errno> {
 }
 
 fn mapped(result: Result<usize, Errno>) -> Result<NonNull<u8>, Errno> {
-    /// ENOMEM: address 0 is nothing that the helper could use.
+    /// ENOMEM: the helper cannot use address 0.
     const NO_MEMORY: Errno = Errno(12);
     NonNull::new(result? as *mut u8).ok_or(NO_MEMORY)
 }
 
-/// Reserves addresses without any memory behind them.
+/// Reserves addresses without memory behind them.
 pub(crate) fn reserve(length: usize) -> Result<NonNull<u8>, Errno> {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     // SAFETY: a new mapping at an address that the kernel chooses.
     mapped(unsafe { call(number::MMAP, [0, length, PROT_NONE, flags, NO_FILE, 0]) })
 }
 
-/// Zeroed memory of one's own.
+/// Allocates zeroed memory.
 pub(crate) fn allocate(length: usize) -> Result<NonNull<u8>, Errno> {
     let arguments = [0, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, NO_FILE, 0];
     // SAFETY: a new mapping at an address that the kernel chooses.
     mapped(unsafe { call(number::MMAP, arguments) })
 }
 
-/// Makes memory of one's own longer, elsewhere if need be; what is new is zero. No page is copied or held
-/// twice.
+/// Makes allocated memory longer, and moves it if necessary; the new part is zero. No page is copied or
+/// exists twice.
 ///
 /// # Safety
-/// It was allocated with this length, and nothing refers to it any more if this succeeds.
+/// It was allocated with this length, and if this succeeds, nothing refers to the old address any more.
 pub(crate) unsafe fn grow(start: NonNull<u8>, length: usize, longer: usize) -> Result<NonNull<u8>, Errno> {
     let arguments = [start.as_ptr() as usize, length, longer, MREMAP_MAYMOVE, 0, 0];
     // SAFETY: as the caller promises.
     mapped(unsafe { call(number::MREMAP, arguments) })
 }
 
-/// Gives memory or addresses back.
+/// Frees memory or addresses.
 ///
 /// # Safety
 /// Nothing refers to them any more.
 pub(crate) unsafe fn free(start: NonNull<u8>, length: usize) {
-    // SAFETY: as the caller promises. It cannot fail for a whole mapping, and there would be nothing to do
-    // about it.
+    // SAFETY: as the caller promises. It cannot fail for a whole mapping.
     let _ = unsafe { call(number::MUNMAP, [start.as_ptr() as usize, length, 0, 0, 0, 0]) };
 }
 
-/// Maps a file over addresses that are reserved.
+/// Maps a file over reserved addresses.
 ///
 /// # Safety
-/// The addresses are reserved, and whoever reads them copes with any content.
+/// The addresses are reserved, and their readers accept any content.
 pub(crate) unsafe fn map_file_over(start: NonNull<u8>, length: usize, fd: i32) -> Result<(), Errno> {
     let (protection, flags) = (PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED);
     let arguments = [start.as_ptr() as usize, length, protection, flags, fd as usize, 0];
@@ -113,7 +112,7 @@ pub(crate) unsafe fn map_file_over(start: NonNull<u8>, length: usize, fd: i32) -
     unsafe { call(number::MMAP, arguments) }.map(drop)
 }
 
-/// Maps zeroed memory over addresses that are reserved.
+/// Maps zeroed memory over reserved addresses.
 ///
 /// # Safety
 /// As for [`map_file_over`].
@@ -124,22 +123,22 @@ pub(crate) unsafe fn map_zeroes_over(start: NonNull<u8>, length: usize) -> Resul
     unsafe { call(number::MMAP, arguments) }.map(drop)
 }
 
-/// A second mapping of the beginning of a shared one.
+/// Maps the beginning of a shared mapping a second time.
 pub(crate) fn alias(start: NonNull<u8>, length: usize) -> Result<NonNull<u8>, Errno> {
     let arguments = [start.as_ptr() as usize, 0, length, MREMAP_MAYMOVE, 0, 0];
-    // SAFETY: an old length of 0 leaves the old mapping as it is (mremap(2)); the new one lies where the
-    // kernel wants.
+    // SAFETY: an old length of 0 leaves the old mapping as it is (mremap(2)); the kernel chooses the address
+    // of the new one.
     mapped(unsafe { call(number::MREMAP, arguments) })
 }
 
-/// Has the kernel zero the memory in forked children (Linux 4.14).
+/// Makes the kernel zero the memory in forked children (Linux 4.14).
 pub(crate) fn wipe_on_fork(start: NonNull<u8>, length: usize) -> Result<(), Errno> {
     let arguments = [start.as_ptr() as usize, length, MADV_WIPEONFORK, 0, 0, 0];
     // SAFETY: changes nothing in this process.
     unsafe { call(number::MADVISE, arguments) }.map(drop)
 }
 
-/// Has forked children not have the memory at all.
+/// Removes the memory from forked children.
 pub(crate) fn not_in_children(start: NonNull<u8>, length: usize) -> Result<(), Errno> {
     let arguments = [start.as_ptr() as usize, length, MADV_DONTFORK, 0, 0, 0];
     // SAFETY: changes nothing in this process.
@@ -152,7 +151,7 @@ pub(crate) fn close(fd: i32) {
     let _ = unsafe { call(number::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
 }
 
-/// How many bytes a file has.
+/// The size of a file, in bytes.
 pub(crate) fn file_size(fd: i32) -> Result<u64, Errno> {
     let mut status = [0_u64; 32];
     let address = ptr::from_mut(&mut status) as usize;
@@ -161,17 +160,17 @@ pub(crate) fn file_size(fd: i32) -> Result<u64, Errno> {
     Ok(status[STAT_SIZE_OFFSET / 8])
 }
 
-/// Waits until the word no longer has the value, for at most so long. The word may be shared with other
+/// Waits until the word no longer has the value, for at most this long. The word may be shared with other
 /// processes.
 pub(crate) fn wait(word: &AtomicU32, value: u32, milliseconds: u32) -> Wait {
     wait_for(word, value, [i64::from(milliseconds / 1000), i64::from(milliseconds % 1000) * 1_000_000])
 }
 
-/// Sleeps for so many ns, less than a second; shorter where a signal comes.
+/// Sleeps for less than a second; less than asked for if a signal comes.
 pub(crate) fn sleep(ns: u32) {
-    // A wait that nobody ends: programs that restrict their system calls allow this one.
-    let nobodys = AtomicU32::new(0);
-    wait_for(&nobodys, 0, [0, i64::from(ns)]);
+    // A wait on a word that never changes: programs that restrict their system calls allow futex(2).
+    let unused = AtomicU32::new(0);
+    wait_for(&unused, 0, [0, i64::from(ns)]);
 }
 
 /// The timeout is in seconds and ns.
@@ -186,7 +185,7 @@ fn wait_for(word: &AtomicU32, value: u32, timeout: [i64; 2]) -> Wait {
     }
 }
 
-/// Wakes everybody who waits for a change of the word.
+/// Wakes all threads that wait for a change of the word.
 pub(crate) fn wake(word: &AtomicU32) {
     let everybody = i32::MAX as usize;
     // SAFETY: the word outlives the call.
@@ -203,7 +202,7 @@ impl SignalMask {
     pub(crate) fn block_all_but(spared: u64) -> Result<Self, Errno> {
         let (mask, mut before) = (!spared, 0_u64);
         let (new, old) = (ptr::from_ref(&mask) as usize, ptr::from_mut(&mut before) as usize);
-        // SAFETY: both have the size that the call is told.
+        // SAFETY: both have the size that the call gets.
         unsafe { call(number::RT_SIGPROCMASK, [SIG_SETMASK, new, old, SIGNAL_SET_BYTES, 0, 0]) }?;
         Ok(Self { before })
     }
@@ -212,7 +211,7 @@ impl SignalMask {
 impl Drop for SignalMask {
     fn drop(&mut self) {
         let mask = ptr::from_ref(&self.before) as usize;
-        // SAFETY: the mask has the size that the call is told.
+        // SAFETY: the mask has the size that the call gets.
         let _ = unsafe { call(number::RT_SIGPROCMASK, [SIG_SETMASK, mask, 0, SIGNAL_SET_BYTES, 0, 0]) };
     }
 }
@@ -227,17 +226,17 @@ pub(crate) fn name_thread(name: &CStr) {
 /// A clock of the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CpuClock {
-    /// Time since the machine started.
+    /// Time since boot.
     Monotonic,
-    /// What all threads of the process took of processors.
+    /// Processor time of all threads of the process.
     Process,
-    /// What the calling thread took.
+    /// Processor time of the calling thread.
     Thread,
-    /// What the first thread of the process took.
+    /// Processor time of the process's first thread.
     FirstThread,
 }
 
-/// What a clock says, in ns. `None`: it cannot be read.
+/// Reads a clock, in ns. `None`: it cannot be read.
 pub(crate) fn clock_ns(clock: CpuClock) -> Option<u64> {
     let number = match clock {
         CpuClock::Monotonic => 1,
@@ -257,7 +256,7 @@ pub(crate) fn clock_ns(clock: CpuClock) -> Option<u64> {
     Some(seconds.wrapping_mul(1_000_000_000).wrapping_add(ns))
 }
 
-/// The number of the calling thread.
+/// The calling thread's id.
 pub(crate) fn thread_number() -> u64 {
     // SAFETY: takes nothing and changes nothing.
     unsafe { syscall(number::GETTID, [0; 6]) as u64 }
@@ -277,15 +276,15 @@ pub(crate) struct SignalAction {
 }
 
 impl SignalAction {
-    /// Calls the handler on the alternative stack where there is one, and has interrupted system calls go on.
-    /// Other signals stay as they are meanwhile, and the signal itself is blocked.
-    pub(crate) fn of(handler: SignalHandler) -> Self {
+    /// Runs the handler on the alternative stack if there is one, and restarts interrupted system calls. The
+    /// signal itself is blocked meanwhile, other signals are not.
+    pub(crate) fn for_handler(handler: SignalHandler) -> Self {
         let restorer = SIGNAL_RETURN.map_or(0, |function| function as usize);
         let flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART | if restorer == 0 { 0 } else { SA_RESTORER };
         Self { handler: handler as usize, flags, restorer, mask: 0 }
     }
 
-    /// Whether nobody has ever wanted the signal: `SIG_DFL`.
+    /// Whether the signal has its default action: `SIG_DFL`.
     pub(crate) fn is_default(&self) -> bool {
         self.handler == 0
     }
@@ -296,36 +295,35 @@ impl SignalAction {
     }
 }
 
-/// Whether it was the kernel by itself that sent a signal, as BPF programs have it do, and no process and no
-/// file.
+/// Whether the kernel itself sent a signal, as for BPF programs, and not a process or a file.
 ///
 /// # Safety
-/// What a handler was given as its second argument.
+/// The second argument of a signal handler.
 pub(crate) unsafe fn is_from_kernel(information: *const c_void) -> bool {
     // include/uapi/asm-generic/siginfo.h
     const SI_USER: i32 = 0;
     const SI_KERNEL: i32 = 0x80;
-    // SAFETY: a `siginfo_t`, on 64-bit systems; `si_pid` is there for all signals that have `SI_USER`.
+    // SAFETY: a `siginfo_t`, on 64-bit systems; `si_pid` exists for all signals that have `SI_USER`.
     let [_signal, _error, code, _, pid] = unsafe { *information.cast::<[i32; 5]>() };
-    // The latter is left of real-time signals where the user's queue is full (`collect_signal` in
+    // The latter remains of a real-time signal if the user's queue is full (`collect_signal` in
     // kernel/signal.c).
     code == SI_KERNEL || (code == SI_USER && pid == 0)
 }
 
-/// What the process does on a signal.
+/// The process's action for a signal.
 pub(crate) fn signal_action(signal: u32) -> Result<SignalAction, Errno> {
     let mut action = SignalAction::default();
     let place = ptr::from_mut(&mut action) as usize;
-    // SAFETY: the place has the size of a `struct sigaction`, with the set that the call is told.
+    // SAFETY: the buffer has the size of a `struct sigaction`, with a set of the size that the call gets.
     unsafe { call(number::RT_SIGACTION, [signal as usize, 0, place, SIGNAL_SET_BYTES, 0, 0]) }?;
     Ok(action)
 }
 
-/// Changes what the process does on a signal; what it did before.
+/// Sets the process's action for a signal, and returns the former one.
 pub(crate) fn set_signal_action(signal: u32, action: &SignalAction) -> Result<SignalAction, Errno> {
     let mut before = SignalAction::default();
     let (new, old) = (ptr::from_ref(action) as usize, ptr::from_mut(&mut before) as usize);
-    // SAFETY: as above; the handlers that are set are async-signal-safe and never go away.
+    // SAFETY: as above; the handlers that we set are async-signal-safe and never go away.
     unsafe { call(number::RT_SIGACTION, [signal as usize, new, old, SIGNAL_SET_BYTES, 0, 0]) }?;
     Ok(before)
 }

@@ -1,8 +1,8 @@
-//! The table of functions: every selected function once, whoever finds it, and others that call them where
-//! that is recorded.
+//! The table of functions: every selected function once, no matter which thread found it; and their callers,
+//! if callers are recorded.
 //!
-//! Threads without a GIL and forked children add to it at the same time, so everything is done with atomics.
-//! A number that was handed out in vain stays unused: its record never gets ready.
+//! Threads without a GIL and forked children add to it at the same time, so all accesses are atomic. A number
+//! that turned out to be superfluous stays unused: its record never becomes ready.
 
 use core::{hint::spin_loop, sync::atomic::Ordering};
 
@@ -10,7 +10,7 @@ use speed_bump_abi::control_block::{FunctionRecord, notice};
 
 use crate::block::Block;
 
-/// What a function is known by, and the generation in which that was looked up.
+/// The key of a function, and the generation in which it was looked up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Function<'a> {
     pub(crate) target: u32,
@@ -20,10 +20,10 @@ pub(crate) struct Function<'a> {
     pub(crate) generation: u32,
 }
 
-/// How often a record that somebody is writing is looked at again. Who writes it may have died in the middle.
+/// How often we check a record again that another thread is writing. That thread may have died in the middle.
 const PATIENCE: u32 = 10_000;
 
-/// The function's number. `None`: the table is full, and the user will hear of it.
+/// The function's number. `None`: the table is full, which is reported to the user.
 pub(crate) fn intern(block: Block, function: &Function<'_>) -> Option<u32> {
     let mut own = None;
     let start = hash(function);
@@ -48,11 +48,11 @@ pub(crate) fn intern(block: Block, function: &Function<'_>) -> Option<u32> {
     full(block)
 }
 
-/// Bytes of a name of a function that is not selected. The loader would cut a longer one.
+/// The longest name of an unselected function, in bytes. The loader would cut a longer one.
 const CALLERS_NAME: usize = 4096;
 
-/// Whether there is room for a function that is not selected, with these names: they go into the first half
-/// of the table alone.
+/// Whether there is room for an unselected function with these names: they may fill only the first half of
+/// the table.
 pub(crate) fn has_room_for_caller(block: Block, names: [&str; 2]) -> bool {
     let head = block.head();
     let is_short = names.iter().all(|name| name.len() <= CALLERS_NAME);
@@ -70,7 +70,8 @@ fn full(block: Block) -> Option<u32> {
 
 fn hand_out(block: Block) -> Option<u32> {
     let functions = &block.head().functions;
-    // One more than the capacity tells the loader that it overflowed; no more, so that it never wraps around.
+    // A count above the capacity tells the loader that the table overflowed. It grows by one at most, so that
+    // it never wraps around.
     let next = |count: u32| (count <= block.capacity()).then_some(count + 1);
     let number = functions.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).unwrap_or(u32::MAX);
     if number < block.capacity() { Some(number) } else { full(block) }
@@ -92,7 +93,7 @@ fn fill(block: Block, number: u32, function: &Function<'_>) -> Option<u32> {
     Some(number)
 }
 
-/// Offset and length of the name in the names. `None`: there is no room.
+/// Offset and length of the written name. `None`: there is no room.
 fn write(block: Block, name: &[u8]) -> Option<(u32, u32)> {
     let needed = name.len() as u64 + 1;
     let room = block.names_capacity() as u64;

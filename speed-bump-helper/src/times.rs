@@ -1,8 +1,8 @@
-//! `--times`: how long calls of selected functions take, with what they call and without.
+//! `--times`: how long calls of selected functions take, with their callees and without.
 //!
-//! Whoever hears of calls says when one begins or goes on ([`enter`]) and when it ends or is suspended
-//! ([`leave`]). What is in progress lies on a stack for each thread; what has ended is added to the rows of
-//! the control block. Calls in progress when a session begins or a child is forked are not timed.
+//! The hooks and callbacks report when a call starts or resumes ([`enter`]) and when it ends or is suspended
+//! ([`leave`]). Calls in progress are on a stack for each thread; ended calls are added to the rows of the
+//! control block. Calls in progress when a session starts or a child is forked are not timed.
 //!
 //! The loader has calls timed for stretches of a session, and each process listens to the ends of calls for
 //! one stretch. A forked child that has not taken up the loader's stretch times nothing, rather than calls
@@ -37,12 +37,12 @@ use crate::{
     stub::{self, Ticks},
 };
 
-/// How a call comes to run.
+/// How a call begins to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It begins.
+    /// It starts.
     Begins,
-    /// A generator or coroutine goes on, also with an exception.
+    /// A generator or coroutine resumes, also with an exception.
     Resumes,
 }
 
@@ -86,8 +86,8 @@ pub(crate) fn follow() -> Result<bool, Fault> {
     Ok(!is_same)
 }
 
-/// Frees what the session needed, for who holds the GIL. Where other threads may run without it, their stacks
-/// stay, and each is freed when it is used in the next session that times calls.
+/// Frees what the session needed. Needs the GIL. If other threads may run without it, their stacks stay, and
+/// each is freed when it is used in the next session that times calls.
 pub(crate) fn end() {
     STRETCH.store(0, Ordering::Release);
     SESSION.fetch_add(1, Ordering::AcqRel);
@@ -96,36 +96,36 @@ pub(crate) fn end() {
     }
 }
 
-/// A call that has just begun to be timed.
+/// A call that has just started to be timed.
 pub(crate) struct Timed {
     call: NonNull<Call>,
     clock: Clock,
 }
 
 impl Timed {
-    /// The function begins only now. At once, on the thread of the call: where the interpreter's lock was
-    /// given up in between, the session may be over.
+    /// Sets the start of the call to now. Must follow at once, on the call's thread: if the interpreter's
+    /// lock was given up in between, the session may be over.
     #[inline]
     pub(crate) fn begins_now(self) {
         let now = now(self.clock, stub::now());
-        // SAFETY: on the thread's own stack, which is not freed in between, as the caller promises by the
-        // lock that it holds.
+        // SAFETY: on the thread's own stack, which is not freed in between: the caller holds the lock, as
+        // documented above.
         unsafe { self.call.as_ptr().as_mut() }.into_iter().for_each(|call| call.begin_at(now));
     }
 }
 
-/// A call that begins or goes on.
+/// A call that starts or resumes.
 #[derive(Clone, Copy)]
 pub(crate) struct Entering {
-    /// What [`leave`] will know it by.
+    /// [`leave`] recognises the call by it.
     pub(crate) identity: usize,
     pub(crate) kind: Kind,
     /// When the helper heard of it.
     pub(crate) began: Ticks,
 }
 
-/// A call of a function begins or goes on. `caller` finds the number of the function that calls, and is asked
-/// where that is recorded.
+/// A call of a function starts or resumes. `caller` finds the number of the calling function; it is called
+/// only if callers are recorded.
 #[inline]
 pub(crate) fn enter(
     block: Block,
@@ -159,7 +159,7 @@ pub(crate) fn enter(
     Some(Timed { call: NonNull::from(entered.call), clock: times.clock() })
 }
 
-/// The call that began last on this thread ends, if it is this one: it returns, raises, or is suspended.
+/// Ends the call that started last on this thread, if it is this one: it returns, raises, or is suspended.
 /// `ended` is [`stub::now`] when the helper heard of it.
 #[inline]
 pub(crate) fn leave(block: Block, identity: usize, ended: Ticks) -> bool {
@@ -170,7 +170,7 @@ pub(crate) fn leave(block: Block, identity: usize, ended: Ticks) -> bool {
     true
 }
 
-/// A call of a selected function ends that is not the one that began last.
+/// Ends a call of a selected function that is not the one that started last.
 #[cold]
 pub(crate) fn leave_out_of_turn(block: Block, identity: usize, ended: Ticks) {
     let Some((times, slot, mut stack)) = in_progress(block) else { return };
@@ -182,7 +182,7 @@ pub(crate) fn leave_out_of_turn(block: Block, identity: usize, ended: Ticks) {
     }
 }
 
-/// Does once what timing a call takes, of no function: a delay makes up for it.
+/// Runs through the timing of a call once, without a function, so that a delay can correct for the time.
 pub(crate) fn rehearse(block: Block) {
     static NOWHERE: TimeRow = TimeRow::NEW;
     static NO_CALLER: CallerRow = CallerRow::NEW;
@@ -207,19 +207,19 @@ pub(crate) fn rehearse(block: Block) {
     }
 }
 
-/// What stacks are made for in this session.
+/// The capacity of stacks in this session.
 #[inline]
 fn room(block: Block) -> Room {
     let pairs = block.callers().map_or(0, BlockCallers::capacity);
     Room {
         session: SESSION.load(Ordering::Relaxed),
-        // And one of no pair, for the rehearsal.
+        // And one that is not a pair, for the rehearsal.
         levels: block.capacity().saturating_add(pairs).saturating_add(1),
         at_once: locks::may_be_several(),
     }
 }
 
-/// What the running thread has in progress, while the session is on.
+/// The running thread's calls in progress, while the session runs.
 #[inline]
 fn in_progress(block: Block) -> Option<(BlockTimes, &'static Slot, Stack<'static>)> {
     let times = block.times()?;
@@ -230,7 +230,7 @@ fn in_progress(block: Block) -> Option<(BlockTimes, &'static Slot, Stack<'static
     Some((times, slot, slot.stack(SESSION.load(Ordering::Relaxed))?))
 }
 
-/// The level of a function that begins and of its caller, as a pair.
+/// The level of a starting function and its caller, as a pair.
 #[inline]
 fn pair(block: Block, callers: BlockCallers, caller: Option<u32>, function: u32) -> u32 {
     let Some(caller) = caller else { return NO_PAIR };
@@ -243,7 +243,7 @@ fn pair(block: Block, callers: BlockCallers, caller: Option<u32>, function: u32)
     }
 }
 
-/// The same of a pair that there is not: its level is the last.
+/// The level for no pair: the last one.
 #[inline]
 fn no_ones_pair(block: Block, room: Room) -> u32 {
     match block.callers() {
@@ -284,7 +284,7 @@ fn add_to_pair(row: &CallerRow, call: Ended) {
     }
 }
 
-/// The time, where the counter has just been read.
+/// The time, if the counter has just been read.
 #[inline]
 fn now(clock: Clock, ticks: Ticks) -> u64 {
     match clock {

@@ -9,7 +9,7 @@ use crate::{
     sys::{self, Wait},
 };
 
-/// What the last looks saw.
+/// The state at the last check.
 #[derive(Debug)]
 pub(crate) struct Watch {
     bell: u32,
@@ -19,7 +19,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch.
+    /// Starts to watch.
     pub(crate) fn new(block: Block) -> Self {
         Self {
             bell: block.head().bell.load(Ordering::Acquire),
@@ -29,9 +29,9 @@ impl Watch {
         }
     }
 
-    /// Waits for the bell, or for the time of the next look. Whoever looks at the block's command and
-    /// generation after this misses no change. Meanwhile `glance` is called, every so many ms, as `every_ms`
-    /// says each time, and told after how many; the wait ends when it says `false`.
+    /// Waits for the bell, or for the time of the next check. A read of the block's command and generation
+    /// after this misses no change. Meanwhile calls `glance`, at the intervals that `every_ms` returns, with
+    /// the time since its last call; the wait ends when `glance` returns `false`.
     pub(crate) fn wait(
         &mut self,
         block: Block,
@@ -56,7 +56,7 @@ impl Watch {
         self.bell = bell.load(Ordering::Acquire);
     }
 
-    /// Looks at the heartbeat, [`LOOK_EVERY_MS`] after the last look or later.
+    /// Checks the heartbeat, [`LOOK_EVERY_MS`] after the last check or later.
     pub(crate) fn look(&mut self, block: Block) {
         let heartbeat = block.head().heartbeat.load(Ordering::Acquire);
         self.looks = self.looks.wrapping_add(1);
@@ -69,7 +69,7 @@ impl Watch {
         self.same >= LOOKS_UNTIL_DEAD
     }
 
-    /// How often was looked, the bell aside.
+    /// The number of checks, not counting the bell.
     pub(crate) fn looks(&self) -> u32 {
         self.looks
     }

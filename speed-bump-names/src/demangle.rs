@@ -6,12 +6,12 @@ use cpp_demangle::{BorrowedSymbol, DemangleOptions};
 
 use crate::NAME_BYTES;
 
-/// Longest mangled name that is tried, in bytes; longer ones match as they are.
+/// Longest mangled name that we demangle, in bytes; longer names match as they are.
 const MANGLED_LIMIT: usize = 1 << 15;
 /// Longest demangled form, in bytes. Substitutions make the output exponential in the input.
 const DEMANGLED_LIMIT: usize = 1 << 16;
 
-/// All forms of a mangled name, the one to show first; none for names that are not mangled.
+/// All forms of a mangled name, the one to display first; none for names that are not mangled.
 ///
 /// - C++: `int ns::f<int>(int)`, `ns::f<int>(int)`, `ns::f<int>`.
 /// - Rust: `path::f` and, with the hash or crate disambiguator, `path::f::h0123456789abcdef`.
@@ -31,7 +31,7 @@ pub fn demangle(name: &str) -> Box<[Box<str>]> {
         let bare = DemangleOptions::new().no_return_type().no_params();
         let bare = write_bounded(|out| symbol.structured_demangle(out, &bare));
         push(&mut forms, |out| symbol.structured_demangle(out, &DemangleOptions::new()));
-        // Only templates have a return type; what begins with the name has none.
+        // Only templates have a return type; a form that begins with the name has none.
         let has_return_type = match (forms.first(), &bare) {
             (Some(full), Some(bare)) => {
                 full.strip_prefix(bare.as_str()).is_none_or(|rest| !rest.starts_with('('))
@@ -46,13 +46,13 @@ pub fn demangle(name: &str) -> Box<[Box<str>]> {
     forms.into()
 }
 
-/// A symbol, and all that else is written for it.
+/// A symbol, and all its other forms.
 pub fn names_of(symbol: &str) -> impl Iterator<Item = Box<str>> {
     std::iter::once(symbol.into()).chain(demangle(symbol))
 }
 
-/// A symbol as its source language writes it, for people; `None` if it is not mangled, or takes more than a
-/// line then.
+/// A symbol in its source language, for display; `None` if it is not mangled, or the form is longer than a
+/// line.
 pub fn for_people(symbol: &str) -> Option<String> {
     let full = demangle(symbol).into_iter().next()?;
     (full.len() <= NAME_BYTES).then(|| full.into())
@@ -76,8 +76,8 @@ fn is_rust(name: &str) -> bool {
     ends_with_hash(first) || rest.rfind("17h").is_some_and(ends_with_hash)
 }
 
-/// Adds a form that could be written in full and is not there yet. Rust's newer mangling encodes any
-/// characters by plain ones, those that control terminals too: no compiler does so with them.
+/// Adds a form, if it can be written in full and is new. Rust's newer mangling can encode any characters,
+/// also control characters; no compiler does that, so we drop such forms.
 fn push(forms: &mut Vec<Box<str>>, write: impl FnOnce(&mut Bounded) -> fmt::Result) {
     let is_new = |form: &String| !forms.iter().any(|other| **other == **form);
     let form = write_bounded(write).filter(|form| !form.contains(char::is_control) && is_new(form));

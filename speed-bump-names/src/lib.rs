@@ -1,5 +1,4 @@
-//! Names of functions: which kind of function has one, its demangled forms, and how to print it safely.
-//! Needs no Linux.
+//! Names of functions: their kinds, their demangled forms, and how to print them safely. Needs no Linux.
 
 #![forbid(unsafe_code)]
 
@@ -9,6 +8,6 @@ pub mod printable;
 
 pub use kind::TargetKind;
 
-/// The longest name of a function, a file or a symbol that is kept, in bytes. Paths have no more (`PATH_MAX`,
-/// include/uapi/linux/limits.h).
+/// The longest name of a function, a file or a symbol that we keep, in bytes. Paths are not longer
+/// (`PATH_MAX`, include/uapi/linux/limits.h).
 pub const NAME_BYTES: usize = 4_096;

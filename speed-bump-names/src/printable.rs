@@ -1,16 +1,16 @@
-//! Text from outside, as a terminal may show it.
+//! Makes text from outside safe to show on a terminal.
 //!
-//! Names of functions, files and processes, and whatever else a target wrote, may hold what a terminal obeys
-//! (escape sequences), what nobody sees (marks that turn a line around) and line breaks, by which one line
-//! passes for two. All that is printed, logged or drawn goes through here, a line at a time: what cannot be
-//! seen is written out, as `\x1b`, `\n` or `\u{202e}`. Text that has been through stays as it is. Reports as
-//! JSON are exact, and do not.
+//! Names of functions, files and processes, and all else that a target wrote, may contain escape sequences
+//! that a terminal obeys, invisible marks that reverse a line, and line breaks, which make one line look like
+//! two. All that is printed, logged or drawn goes through here, a line at a time: invisible characters are
+//! written out, as `\x1b`, `\n` or `\u{202e}`. A second pass changes nothing. Reports as JSON are exact, and
+//! do not go through here.
 
 use std::fmt::{self, Display, Write};
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// Displays a value as one line that can be seen.
+/// Displays a value as one line of visible characters.
 #[derive(Clone, Copy, Debug)]
 pub struct Printable<T>(pub T);
 
@@ -20,12 +20,12 @@ impl<T: Display> Display for Printable<T> {
     }
 }
 
-/// A value as one line that can be seen.
+/// A value as one line of visible characters.
 pub fn printable(text: impl Display) -> String {
     Printable(text).to_string()
 }
 
-/// JSON text with everything in its strings visible, to be printed: the same values, otherwise written.
+/// JSON text for printing, with everything in its strings visible: the same values in another notation.
 pub fn printable_json(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -62,20 +62,20 @@ impl<W: Write> Write for Escaping<W> {
     }
 }
 
-/// Whether a character can be seen, or belongs to one that can (accents, variants).
+/// Whether a character is visible, or belongs to one that is (accents, variants).
 pub fn is_visible(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
     }
-    // Letters, symbols and accents by their class that show nothing (Default_Ignorable_Code_Point of Unicode,
-    // what the standard library prints of it; but for the variants of emoji).
+    // Characters that are letters, symbols or accents by their class, but invisible (those of Unicode's
+    // Default_Ignorable_Code_Point that the standard library prints; except the variants of emoji).
     let is_empty = matches!(
         c,
         '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{3164}'
             | '\u{ffa0}' | '\u{e0100}'..='\u{e01ef}'
     );
-    // The standard library knows controls, formats, separators and what is not assigned. An accent is escaped
-    // unless it follows something.
+    // The standard library escapes controls, formats, separators and unassigned characters. It escapes an
+    // accent unless that follows another character.
     let mut after_a_letter = [b'a'; 5];
     let length = c.encode_utf8(&mut after_a_letter[1..]).len();
     let text = std::str::from_utf8(&after_a_letter[..=length]).unwrap_or_default();
@@ -87,18 +87,18 @@ pub fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// Columns of a name in what people read.
+/// Columns of a name in output for people.
 pub const NAME_COLUMNS: usize = 100;
 
-/// A name from outside, which may be anything of any length, as a line that can be seen.
+/// A name from outside, which may contain anything and have any length, as a line of visible characters.
 pub fn printable_name(name: impl Display) -> String {
     at_most(printable(name), NAME_COLUMNS)
 }
 
-/// Characters for each column: accents take none, and there may be any number of them.
+/// Characters for each column: accents take no column, and there may be any number of them.
 const MARKS: usize = 2;
 
-/// The beginning of a text that takes no more columns than this, with `…` where something is left out.
+/// The beginning of a text, in at most this many columns; `…` marks an omission.
 pub fn at_most(text: String, most: usize) -> String {
     let longest = most.saturating_mul(MARKS);
     if columns(&text) <= most && text.chars().nth(longest).is_none() {

@@ -1,36 +1,36 @@
-//! Why bytes are no selector.
+//! Why bytes are not a selector.
 
 use core::fmt;
 
 use crate::layout::VERSION;
 
-/// Why a blob is refused. Nothing of it is used then.
+/// Why a selector is refused. No part of it is used then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SelectorError {
-    /// It does not begin as a selector does, or is too short to.
+    /// It does not begin like a selector, or is too short.
     NotASelector,
     /// It was compiled for another version of this crate.
     Version {
         /// The version that it has; this crate reads [`VERSION`].
         found: u32,
     },
-    /// It has another length than its header says, or than its parts add up to.
+    /// Its length differs from the one in its header, or from the sum of its parts.
     Length {
-        /// The bytes there are.
+        /// The bytes that there are.
         found: usize,
     },
-    /// It has fewer lines than targets among them, or lists them other than once each.
+    /// Its number of lines is smaller than its number of targets, or it does not list each line once.
     TargetLines {
-        /// How many targets there are said to be among its lines.
+        /// The number of targets that the header claims.
         found: u32,
     },
     /// Some byte is not what the loader wrote.
     Checksum,
-    /// The pattern with this number is no program of a pattern.
+    /// The pattern with this number is not a valid program.
     Pattern(u32),
-    /// The module with this number refers to something that is not there.
+    /// The module with this number refers to a missing part.
     Module(u32),
-    /// The line with this number refers to something that is not there.
+    /// The line with this number refers to a missing part.
     Line(u32),
 }
 

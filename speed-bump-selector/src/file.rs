@@ -1,31 +1,31 @@
-//! A Python file as module patterns see it: by its path, and by the dotted names that the path may stand for.
+//! A Python file for module patterns: its path, and the dotted names that the path may stand for.
 
 use crate::{Fingerprint, matcher::Reading};
 
-/// A path, prepared to be matched with many patterns.
+/// A path, prepared for matching many patterns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct File<'f> {
     pub(crate) path: &'f str,
     pub(crate) has: Fingerprint,
     /// The path less `/__init__.py` or `.py`.
     module: &'f str,
-    /// What all dotted names have.
+    /// The pairs that all its dotted names have.
     pub(crate) dotted_have: Fingerprint,
 }
 
 impl<'f> File<'f> {
     pub(crate) fn new(path: &'f str) -> Self {
         let module = path.strip_suffix("/__init__.py").or_else(|| path.strip_suffix(".py")).unwrap_or(path);
-        let mut dotted_have = Fingerprint::of_bytes(module.bytes().map(|byte| Reading::Dotted.byte(byte)));
+        let mut dotted_have = Fingerprint::from_bytes(module.bytes().map(|byte| Reading::Dotted.byte(byte)));
         for (before, byte) in module.bytes().zip(module.bytes().skip(1)) {
             if before == b'/' {
                 dotted_have.add(Fingerprint::START, Reading::Dotted.byte(byte));
             }
         }
-        Self { path, has: Fingerprint::of(path), module, dotted_have }
+        Self { path, has: Fingerprint::from_text(path), module, dotted_have }
     }
 
-    /// The names that the file may have as a module, one for each component that they can start at; each `/`
+    /// The names that the file may have as a module, one for each component at which they can start. Each `/`
     /// in them stands for `.`.
     pub(crate) fn dotted_names(&self) -> impl Iterator<Item = &'f str> {
         let module = self.module;
@@ -57,7 +57,7 @@ mod tests {
             let file = File::new(path);
             assert_eq!(file.dotted_names().collect::<Vec<_>>(), names, "{path}");
             for name in names {
-                let has = Fingerprint::of(&name.replace('/', "."));
+                let has = Fingerprint::from_text(&name.replace('/', "."));
                 assert!(file.dotted_have.contains(&has), "{path} {name}");
             }
         }

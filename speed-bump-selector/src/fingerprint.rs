@@ -1,26 +1,26 @@
 //! A cheap proof that a pattern cannot match a text: pairs of bytes that the pattern needs and the text
 //! lacks.
 
-/// A set of pairs of neighbouring bytes, hashed to 256 bits.
+/// A set of pairs of adjacent bytes, hashed to 256 bits.
 ///
-/// That of a text has all its pairs, with an edge at both ends; that of a pattern has the pairs that every
-/// match has. A pattern matches only texts whose set contains its own.
+/// A text's set has all its pairs, with an edge at both ends. A pattern's set has the pairs that every match
+/// contains. So a pattern matches only texts whose set contains the pattern's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub [u64; 4]);
 
 impl Fingerprint {
-    /// What stands before the first byte of a text; no byte of UTF-8.
+    /// Marks the beginning of a text; not a byte of UTF-8.
     pub const START: u8 = 0xff;
-    /// What stands after its last byte; no byte of UTF-8.
+    /// Marks its end; not a byte of UTF-8.
     pub const END: u8 = 0xfe;
 
     /// All pairs of a text.
-    pub fn of(text: &str) -> Self {
-        Self::of_bytes(text.bytes())
+    pub fn from_text(text: &str) -> Self {
+        Self::from_bytes(text.bytes())
     }
 
     /// All pairs of a text, byte by byte.
-    pub(crate) fn of_bytes(bytes: impl Iterator<Item = u8>) -> Self {
+    pub(crate) fn from_bytes(bytes: impl Iterator<Item = u8>) -> Self {
         let mut pairs = Self::default();
         let mut before = Self::START;
         for byte in bytes {
@@ -31,9 +31,9 @@ impl Fingerprint {
         pairs
     }
 
-    /// Adds a pair of neighbours.
+    /// Adds a pair of adjacent bytes.
     pub fn add(&mut self, before: u8, byte: u8) {
-        // Multiplication spreads the 16 bits; the highest eight of the product depend on all of them.
+        // Multiplication spreads the 16 bits: the highest eight of the product depend on all of them.
         let pair = u32::from(before) << 8 | u32::from(byte);
         let bit = pair.wrapping_mul(0x9e37_79b1) >> 24;
         if let Some(word) = self.0.get_mut(bit as usize / 64) {
@@ -41,7 +41,7 @@ impl Fingerprint {
         }
     }
 
-    /// Whether all pairs of `needed` are here.
+    /// Whether this set contains all pairs of `needed`.
     pub fn contains(&self, needed: &Self) -> bool {
         let missing = self.0.iter().zip(&needed.0).fold(0, |missing, (have, need)| missing | (need & !have));
         missing == 0
@@ -57,10 +57,10 @@ mod tests {
         let mut exact = Fingerprint::default();
         exact.add(Fingerprint::START, b'f');
         exact.add(b'f', Fingerprint::END);
-        assert_eq!(Fingerprint::of("f"), exact);
-        assert!(!Fingerprint::of("af").contains(&exact));
-        assert!(!Fingerprint::of("").contains(&exact));
-        assert!(Fingerprint::of("").contains(&Fingerprint::default()));
+        assert_eq!(Fingerprint::from_text("f"), exact);
+        assert!(!Fingerprint::from_text("af").contains(&exact));
+        assert!(!Fingerprint::from_text("").contains(&exact));
+        assert!(Fingerprint::from_text("").contains(&Fingerprint::default()));
     }
 
     #[test]

@@ -1,19 +1,19 @@
-//! How a selector is laid out: shared by this crate, which reads it, and the loader, which writes it.
+//! The layout of a selector: this crate reads it, the loader writes it.
 //!
 //! A [`Header`] comes first. After it, without gaps: [`PatternRecord`]s, [`ModuleRecord`]s, [`LineRecord`]s,
-//! the lines that each module has (`u32`s), and the programs of the patterns. All integers are little-endian,
-//! and nothing is aligned. Nothing is known by its address, so the blob can lie anywhere.
+//! the line numbers of each module (`u32`s), and the programs of the patterns. All integers are
+//! little-endian, and nothing is aligned. There are no addresses in it, so it can lie anywhere.
 //!
-//! Lines are those of the targets file that are about Python: first the targets, then the exclusions, each in
-//! the order of the file.
+//! Its lines are the Python lines of the targets file: first the targets, then the exclusions, each in the
+//! order of the file.
 //!
-//! A program is a row of steps, each an opcode ([`op`]) and its operands.
+//! A program is a sequence of steps, each an opcode ([`op`]) and its operands.
 
 use crate::Fingerprint;
 
-/// What the first eight bytes are.
+/// The first eight bytes.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"sbselect");
-/// The layout described here.
+/// The version of the layout described here.
 pub const VERSION: u32 = 1;
 /// Bytes of a [`Header`].
 pub const HEADER_BYTES: usize = 56;
@@ -23,7 +23,7 @@ pub const PATTERN_BYTES: usize = 52;
 pub const MODULE_BYTES: usize = 16;
 /// Bytes of a [`LineRecord`].
 pub const LINE_BYTES: usize = 16;
-/// Bytes of a number in the list of the lines that modules have.
+/// Bytes of a line number in a module's list.
 pub const MEMBER_BYTES: usize = 4;
 
 /// The opcodes of programs.
@@ -32,11 +32,11 @@ pub mod op {
     pub const ANY_TEXT: u8 = 1;
     /// `?`
     pub const ANY_CHAR: u8 = 2;
-    /// `[seq]`: a `u32`, how many ranges; and for each its first and its last character, as `u32`s.
+    /// `[seq]`: a `u32`, the number of ranges; then for each its first and its last character, as `u32`s.
     pub const ONE_OF: u8 = 3;
     /// `[!seq]`, with the same operands.
     pub const NONE_OF: u8 = 4;
-    /// Text that stands for itself: a `u32`, how many bytes; and those, which are UTF-8.
+    /// Text that stands for itself: a `u32`, its length in bytes; then the text, in UTF-8.
     pub const LITERAL: u8 = 5;
 }
 
@@ -45,17 +45,17 @@ pub mod op {
 pub struct Header {
     /// Bytes of the whole selector.
     pub length: u32,
-    /// How many targets the file has, of all kinds.
+    /// The number of targets in the file, of all kinds.
     pub targets: u32,
-    /// How many [`PatternRecord`]s there are.
+    /// The number of [`PatternRecord`]s.
     pub patterns: u32,
-    /// How many [`ModuleRecord`]s.
+    /// The number of [`ModuleRecord`]s.
     pub modules: u32,
-    /// How many [`LineRecord`]s.
+    /// The number of [`LineRecord`]s.
     pub lines: u32,
-    /// How many of those are targets.
+    /// How many of these are targets.
     pub target_lines: u32,
-    /// How many numbers the modules' lists have.
+    /// The number of line numbers in the modules' lists.
     pub members: u32,
     /// Bytes of all programs.
     pub programs: u32,
@@ -64,13 +64,13 @@ pub struct Header {
 /// A pattern. Equal patterns share one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PatternRecord {
-    /// What every match has.
+    /// The pairs that every match contains.
     pub needs: Fingerprint,
-    /// Where its program starts, in the programs.
+    /// Where its program starts, from the start of the programs.
     pub start: u32,
     /// Bytes of its program.
     pub length: u32,
-    /// Bytes that a match has at least.
+    /// The fewest bytes of a match.
     pub least: u32,
     /// Where the steps after its last `*` start, from the start of its program; its length if `*` is last,
     /// and 0 if there is none.
@@ -79,16 +79,16 @@ pub struct PatternRecord {
     pub tail_chars: u32,
 }
 
-/// A module pattern, and the lines that have it.
+/// A module pattern, and its lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModuleRecord {
     /// Its pattern.
     pub pattern: u32,
-    /// 1 if it is also tried against dotted names, else 0.
+    /// 1 if it is also matched with dotted names, else 0.
     pub dotted: u32,
-    /// The first of its numbers in the list.
+    /// Position of its first line number in the list.
     pub first: u32,
-    /// How many they are.
+    /// How many line numbers it has.
     pub count: u32,
 }
 
@@ -99,14 +99,14 @@ pub struct LineRecord {
     pub module: u32,
     /// Its name pattern.
     pub name: u32,
-    /// What follows the last `.` of its name pattern: a pattern too.
+    /// The part of its name pattern after the last `.`: a pattern too.
     pub last_component: u32,
-    /// The target, as the loader numbers them; 0 in an exclusion.
+    /// The loader's number of the target; 0 for an exclusion.
     pub target: u32,
 }
 
 impl Header {
-    /// As it stands in the blob.
+    /// Its bytes in a selector.
     pub fn to_bytes(self, checksum: u64) -> [u8; HEADER_BYTES] {
         let [magic_low, magic_high] = halves(MAGIC);
         let [checksum_low, checksum_high] = halves(checksum);
@@ -135,7 +135,7 @@ impl Header {
 }
 
 impl PatternRecord {
-    /// As it stands in the blob.
+    /// Its bytes in a selector.
     pub fn to_bytes(self) -> [u8; PATTERN_BYTES] {
         let [a, b, c, d] = self.needs.0.map(halves);
         let (start, length, least) = (self.start, self.length, self.least);
@@ -164,7 +164,7 @@ impl PatternRecord {
 }
 
 impl ModuleRecord {
-    /// As it stands in the blob.
+    /// Its bytes in a selector.
     pub fn to_bytes(self) -> [u8; MODULE_BYTES] {
         from_words([self.pattern, self.dotted, self.first, self.count])
     }
@@ -176,7 +176,7 @@ impl ModuleRecord {
 }
 
 impl LineRecord {
-    /// As it stands in the blob.
+    /// Its bytes in a selector.
     pub fn to_bytes(self) -> [u8; LINE_BYTES] {
         from_words([self.module, self.name, self.last_component, self.target])
     }
@@ -187,9 +187,10 @@ impl LineRecord {
     }
 }
 
-/// The checksum of a selector: FNV-1a over its header up to the checksum, and all that follows the header.
+/// The checksum of a selector: FNV-1a over its header up to the checksum, and over all that follows the
+/// header.
 ///
-/// It finds accidents, not malice.
+/// It detects accidents, not malice.
 pub fn checksum(selector: &[u8]) -> u64 {
     let head = selector.get(..HEADER_BYTES - 8).unwrap_or_default();
     let body = selector.get(HEADER_BYTES..).unwrap_or_default();
@@ -198,7 +199,7 @@ pub fn checksum(selector: &[u8]) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// The low and the high half.
+/// The low and the high half of a number.
 fn halves(number: u64) -> [u32; 2] {
     [number as u32, (number >> 32) as u32]
 }

@@ -1,15 +1,15 @@
-//! Whether a pattern matches a text.
+//! Matches a pattern with a text.
 //!
-//! A glob has one kind of choice, how far each `*` reaches, and the least that lets the steps up to the next
-//! `*` match is as good as any: a later `*` makes up for it. So only the last `*` is ever tried again, and
-//! the time is bounded by the length of the pattern times that of the text.
+//! A glob has one kind of choice: how far each `*` reaches. The shortest reach that lets the steps up to the
+//! next `*` match is as good as any, since a later `*` can cover the rest. So we only ever retry the last
+//! `*`, and the time is bounded by the length of the pattern times that of the text.
 
 use crate::program::{Step, Steps, places};
 
 /// How a text is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// As it is.
+    /// Unchanged.
     Plain,
     /// With each `/` as `.`: a path as a dotted name.
     Dotted,
@@ -24,7 +24,7 @@ impl Reading {
         if self == Self::Dotted && c == '/' { '.' } else { c }
     }
 
-    /// Whether `text`, read so, starts with `literal`.
+    /// Whether `text`, in this reading, starts with `literal`.
     fn starts_with(self, text: &[u8], literal: &[u8]) -> bool {
         match (self, text.get(..literal.len())) {
             (_, None) => false,
@@ -38,7 +38,7 @@ impl Reading {
 pub(crate) fn matches(program: &[u8], text: &str, reading: Reading) -> bool {
     let mut steps = Steps(program);
     let mut rest = text;
-    // The steps after the last `*`, and the text from which they were tried last.
+    // The steps after the last `*`, and the text at which they were tried last.
     let mut again: Option<(Steps<'_>, &str)> = None;
     loop {
         let after = match steps.next() {
@@ -76,12 +76,12 @@ pub(crate) fn matches(program: &[u8], text: &str, reading: Reading) -> bool {
     }
 }
 
-/// The first place of `text` where `steps` may match; `None` when there is none.
+/// The first position in `text` where `steps` may match; `None` if there is none.
 fn seek<'t>(mut steps: Steps<'_>, text: &'t str, reading: Reading) -> Option<&'t str> {
     let Some(Step::Literal(literal)) = steps.next() else { return Some(text) };
     let last = text.len().checked_sub(literal.len())?;
     if steps.0.is_empty() {
-        // It has to end the text.
+        // It must end the text.
         return text.get(last..);
     }
     let bytes = text.as_bytes();
@@ -92,7 +92,7 @@ fn seek<'t>(mut steps: Steps<'_>, text: &'t str, reading: Reading) -> Option<&'t
 /// Whether a program that [`check`](crate::program::check) described so may match a text whose last component
 /// is `component`: `component` itself, or a text that ends in `.` and `component`.
 ///
-/// `false` is sure. What stands before the last `*` is not looked at.
+/// `false` is certain. The steps before the last `*` are not checked.
 pub(crate) fn may_end_in(tail: &[u8], tail_chars: usize, any_text: bool, component: &str) -> bool {
     let chars = component.chars().count();
     let fits = |skipped: usize, texts: &mut dyn Iterator<Item = char>| {

@@ -10,14 +10,14 @@ use crate::{
     layout::{LineRecord, ModuleRecord},
 };
 
-/// How many marks there are: so many lines are told apart. Of 1,000 targets and their exclusions, each has
-/// its own.
+/// The number of marks, one for each line if there are no more lines. Of 1,000 targets and their exclusions,
+/// each line has its own.
 const MARKS: usize = 4096;
 
 /// The targets that can select a function of one file, and the exclusions that can take it away.
 ///
-/// It takes half a kilobyte, however many lines there are: a line has a mark of its own, or shares one with
-/// its neighbours, and is then looked at again for each function.
+/// Takes half a kilobyte, for any number of lines: a line has a mark of its own, or shares one with its
+/// neighbours and is then checked again for each function.
 #[derive(Clone, Debug)]
 pub struct ModuleSelector<'b, 'f> {
     selector: Selector<'b>,
@@ -25,13 +25,13 @@ pub struct ModuleSelector<'b, 'f> {
     marks: [u64; MARKS / 64],
     /// How many lines share a mark.
     sharing: NonZero<usize>,
-    /// No target selects anything here.
+    /// No target selects a function here.
     empty: bool,
 }
 
 impl<'b, 'f> ModuleSelector<'b, 'f> {
     pub(crate) fn new(selector: Selector<'b>, file: File<'f>) -> Self {
-        // Not zero, so that divisions by it need no check that panics.
+        // Not zero, so that dividing by it needs no check that panics.
         let sharing = NonZero::new(selector.lines.len().div_ceil(MARKS)).unwrap_or(NonZero::<usize>::MIN);
         let mut module = Self { selector, file, marks: [0; MARKS / 64], sharing, empty: true };
         let mut excluded = false;
@@ -53,47 +53,46 @@ impl<'b, 'f> ModuleSelector<'b, 'f> {
         module
     }
 
-    /// Whether no function of the file can be selected, so that there is no need to ask.
+    /// Whether no function of the file can be selected.
     pub fn is_empty(&self) -> bool {
         self.empty
     }
 
-    /// Which target selects the function that `co_qualname` calls so: its number, as the loader counts
+    /// The number of the target that selects the function with this `co_qualname`, as the loader counts
     /// targets.
     pub fn select(&self, qualname: &str) -> Option<u32> {
         self.decide(qualname, |line| line.name)
     }
 
-    /// Whether a function whose `co_name` is `name` may be selected, whatever its qualified name is.
+    /// Whether a function whose `co_name` is `name` may be selected, for any qualified name.
     ///
-    /// `false` is sure; `true` says that the qualified name is worth finding. (A qualified name is `name`
+    /// `false` is certain; `true` says that the qualified name is worth finding. (A qualified name is `name`
     /// alone, or ends in `.` and `name`.)
     pub fn may_select(&self, name: &str) -> bool {
         let selects = |line: &LineRecord| self.selector.pattern_may_end_in(line.name, name);
         !self.empty && self.first(0..self.selector.target_lines, selects).is_some()
     }
 
-    /// Which target selects a function of which only `co_name` is known: a guess, in both directions, for
-    /// where the qualified name cannot be found. What the loader's `select_by_last_component` answers, which
-    /// says how it guesses.
+    /// The target for a function of which only `co_name` is known: a guess, wrong in either direction, for
+    /// functions whose qualified name cannot be found. Equals the loader's `select_by_last_component`, which
+    /// documents the guess.
     pub fn select_by_last_component(&self, name: &str) -> Option<u32> {
         self.decide(name, |line| line.last_component)
     }
 
-    /// The target of the first line whose pattern matches, unless that of an exclusion does as well.
+    /// The target of the first line whose pattern matches, unless an exclusion matches too.
     fn decide(&self, name: &str, pattern: impl Fn(&LineRecord) -> u32) -> Option<u32> {
         if self.empty {
             return None;
         }
-        let has = Fingerprint::of(name);
+        let has = Fingerprint::from_text(name);
         let matches = |line: &LineRecord| self.selector.pattern_matches(pattern(line), name, &has);
         let Selector { target_lines, lines, .. } = self.selector;
         let winner = self.first(0..target_lines, matches)?;
         self.first(target_lines..lines.len(), matches).is_none().then_some(winner.target)
     }
 
-    /// The first line among `lines` that can select or exclude a function of the file, and that `accepts`
-    /// takes.
+    /// The first line among `lines` that applies to the file and that `accepts` takes.
     fn first(&self, lines: Range<usize>, accepts: impl Fn(&LineRecord) -> bool) -> Option<LineRecord> {
         let marks = lines.start / self.sharing..(lines.end + self.sharing.get() - 1) / self.sharing;
         self.marked(marks).find_map(|mark| {
@@ -122,7 +121,7 @@ impl<'b, 'f> ModuleSelector<'b, 'f> {
         }
     }
 
-    /// The marks among `range` that are set, in order.
+    /// The lines of `range` with marks set, in order.
     fn marked(&self, range: Range<usize>) -> impl Iterator<Item = usize> {
         let words = self.marks.iter().enumerate().take(range.end.div_ceil(64)).skip(range.start / 64);
         words
@@ -130,7 +129,7 @@ impl<'b, 'f> ModuleSelector<'b, 'f> {
                 let mut left = word;
                 core::iter::from_fn(move || {
                     let bit = left.trailing_zeros() as usize;
-                    // The lowest bit goes.
+                    // Clear the lowest bit.
                     left &= left.checked_sub(1)?;
                     Some(at * 64 + bit)
                 })

@@ -1,28 +1,28 @@
-//! The program of a pattern: its steps, and whether bytes are one.
+//! The program of a pattern: its steps, and the check that bytes are one.
 
 use crate::layout::op;
 
-/// A program, or what is left of it.
+/// A program, or the rest of one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Steps<'b>(pub(crate) &'b [u8]);
 
-/// One thing that a pattern is made of.
+/// A step of a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step<'b> {
     /// `*`
     AnyText,
     /// One character.
     One(CharSet<'b>),
-    /// Text that stands for itself; of a checked program, UTF-8.
+    /// Text that stands for itself; UTF-8 in a checked program.
     Literal(&'b [u8]),
 }
 
-/// Which characters one place of a pattern matches.
+/// The characters that one place of a pattern matches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CharSet<'b> {
     /// `?`
     Any,
-    /// A class, or the opposite of one: the first and the last character of each range.
+    /// A class, or its opposite: the first and the last character of each range.
     Ranges { negated: bool, ranges: &'b [[u8; 8]] },
     /// One character of a literal.
     Char(char),
@@ -50,7 +50,7 @@ fn range(bytes: &[u8; 8]) -> (u32, u32) {
 impl<'b> Iterator for Steps<'b> {
     type Item = Step<'b>;
 
-    /// The next step; `None` at the end, and where the rest is no program.
+    /// The next step; `None` at the end, or if the rest is invalid.
     fn next(&mut self) -> Option<Step<'b>> {
         let (&opcode, rest) = self.0.split_first()?;
         let (step, rest) = match opcode {
@@ -72,14 +72,15 @@ impl<'b> Iterator for Steps<'b> {
     }
 }
 
-/// A count, and so many items of `size` bytes; and what follows them.
+/// A count and that many items of `size` bytes; and the rest.
 fn counted(bytes: &[u8], size: usize) -> Option<(&[u8], &[u8])> {
     let (count, rest) = bytes.split_first_chunk()?;
     let count = usize::try_from(u32::from_le_bytes(*count)).ok()?;
     rest.split_at_checked(count.checked_mul(size)?)
 }
 
-/// What checking a program finds out about it; see the fields of the same names of a pattern's record.
+/// The results of checking a program; see the fields of the same names in
+/// [`PatternRecord`](crate::layout::PatternRecord).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) least: usize,
@@ -87,7 +88,7 @@ pub(crate) struct Shape {
     pub(crate) tail_chars: usize,
 }
 
-/// Checks a program; `None` when it is none.
+/// Checks a program; `None` if it is invalid.
 pub(crate) fn check(program: &[u8]) -> Option<Shape> {
     let mut shape = Shape { least: 0, tail: 0, tail_chars: 0 };
     let mut steps = Steps(program);
@@ -124,7 +125,7 @@ pub(crate) fn check(program: &[u8]) -> Option<Shape> {
     steps.0.is_empty().then_some(shape)
 }
 
-/// The characters that steps without `*` match, one by one.
+/// The characters that steps without `*` match, one place at a time.
 pub(crate) fn places(steps: Steps<'_>) -> impl Iterator<Item = CharSet<'_>> {
     steps.flat_map(|step| {
         let (one, literal) = match step {

@@ -25,10 +25,10 @@ pub struct Selector<'b> {
 }
 
 impl<'b> Selector<'b> {
-    /// Checks what the loader compiled.
+    /// Checks the loader's bytes.
     ///
     /// # Errors
-    /// When the bytes are not just one selector of this version, unchanged.
+    /// The bytes are not exactly one selector of this version, unchanged.
     pub fn new(bytes: &'b [u8]) -> Result<Self, SelectorError> {
         let (header, body) = bytes.split_first_chunk().ok_or(SelectorError::NotASelector)?;
         let [magic_low, magic_high, version, length, targets, counts @ .., sum_low, sum_high] =
@@ -60,10 +60,10 @@ impl<'b> Selector<'b> {
         Ok(selector)
     }
 
-    /// Which target selects the function that `co_filename` and `co_qualname` call so: its number, as the
+    /// The number of the target that selects the function with this `co_filename` and `co_qualname`, as the
     /// loader counts targets.
     ///
-    /// To ask for many functions of a file, ask [`Selector::in_module`] for the file.
+    /// For many functions of one file, use [`Selector::in_module`].
     pub fn select(&self, file: &str, qualname: &str) -> Option<u32> {
         self.in_module(file).select(qualname)
     }
@@ -74,22 +74,22 @@ impl<'b> Selector<'b> {
         self.in_module(file).may_select(name)
     }
 
-    /// Whether no function of the file that `co_filename` calls so can be selected.
+    /// Whether no function of the file with this `co_filename` can be selected.
     pub fn selects_nothing_in(&self, file: &str) -> bool {
         self.in_module(file).is_empty()
     }
 
-    /// The lines that can select a function of the file that `co_filename` calls so.
+    /// The lines that can select a function of the file with this `co_filename`.
     pub fn in_module<'f>(&self, file: &'f str) -> ModuleSelector<'b, 'f> {
         ModuleSelector::new(*self, File::new(file))
     }
 
-    /// How many targets the targets file has, of all kinds: every answer is below.
+    /// The number of targets in the targets file, of all kinds: every answer is below it.
     pub fn targets(&self) -> u32 {
         self.targets
     }
 
-    /// Whether the pattern matches the text, whose pairs are `has`.
+    /// Whether the pattern matches the text; `has` are the text's pairs.
     pub(crate) fn pattern_matches(&self, pattern: u32, text: &str, has: &Fingerprint) -> bool {
         self.pattern(pattern).is_some_and(|pattern| {
             has.contains(&pattern.needs)
@@ -108,7 +108,7 @@ impl<'b> Selector<'b> {
 
     /// Whether the pattern is `*`.
     pub(crate) fn pattern_is_everything(&self, pattern: u32) -> bool {
-        // One step, which is a `*`: nothing follows it, and nothing has to be there.
+        // One step, a `*`: nothing follows it, and a match may be empty.
         self.pattern(pattern).is_some_and(|pattern| pattern.length == 1 && pattern.tail == 1)
     }
 
@@ -147,7 +147,7 @@ impl<'b> Selector<'b> {
         self.programs.get(start..start.checked_add(pattern.length as usize)?)
     }
 
-    /// Checks all that refers to something.
+    /// Checks all references.
     fn check(&self) -> Result<(), SelectorError> {
         for (number, pattern) in (0..).zip(self.patterns) {
             let pattern = PatternRecord::read(pattern);
@@ -169,7 +169,7 @@ impl<'b> Selector<'b> {
             if !is_pattern(module.pattern) || module.dotted > 1 || !listed {
                 return Err(SelectorError::Module(number));
             }
-            // A line is in the list of its module, and in no other.
+            // A line is in its module's list, and in no other.
             let own = |line: usize| self.line(line).is_some_and(|line| line.module == number);
             if !self.members(&module).all(own) {
                 return Err(SelectorError::Module(number));

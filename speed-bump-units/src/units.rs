@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// The longest delay that can be asked for: 10 s.
+    /// The longest delay that may be requested: 10 s.
     pub const MAX_DELAY: Self = Self(10_000_000_000);
 }
 
 impl std::ops::Add for Nanos {
     type Output = Self;
 
-    /// The sum, at most what fits.
+    /// The sum, saturated.
     fn add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
@@ -43,7 +43,7 @@ pub enum NanosError {
         "`{0}` is not a time: write a number with ns, us, ms or s (`10us`, `1.5ms`), or bare nanoseconds"
     )]
     Malformed(String),
-    /// More nanoseconds than fit, or a fraction of one.
+    /// Too many nanoseconds, or a fraction of one.
     #[error("`{0}` is not a whole number of nanoseconds below 2^64")]
     NotWhole(String),
 }
@@ -70,7 +70,7 @@ impl FromStr for Nanos {
         {
             return Err(malformed());
         }
-        // Digits beyond what the unit can express must be zeros: 1.5ns is not a time we can spin.
+        // Digits beyond the unit's precision must be zeros: 1.5ns is not a time that we can spin.
         let not_whole = || NanosError::NotWhole(text.to_owned());
         let fraction = fraction.trim_end_matches('0');
         let places = u32::try_from(fraction.len()).map_err(|_| not_whole())?;
@@ -90,7 +90,7 @@ impl FromStr for Nanos {
 }
 
 impl fmt::Display for Nanos {
-    /// The largest unit that needs no more than three decimals: `1.5ms`, `350ns`.
+    /// In the largest unit that needs no more than three decimals: `1.5ms`, `350ns`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scale, unit): (u64, _) = match self.0 {
             0..1_000 => (1, "ns"),
@@ -114,7 +114,7 @@ impl fmt::Display for Nanos {
 pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {
-    /// In the largest unit of which it is one at least, with a decimal: `512 bytes`, `64 KiB`, `1.5 MiB`.
+    /// In the largest unit of which there is at least one, with a decimal: `512 bytes`, `64 KiB`, `1.5 MiB`.
     /// Rounded down.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u32, &str); 3] = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
@@ -136,7 +136,7 @@ impl fmt::Display for FileOffset {
     }
 }
 
-/// An address: in an ELF file as its headers count, or in a process, as the context says.
+/// An address, in an ELF file or in a process, according to the context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VirtualAddress(pub u64);
 
@@ -146,7 +146,7 @@ impl fmt::Display for VirtualAddress {
     }
 }
 
-/// A process id as our own PID namespace numbers it; positive.
+/// A process id in our own PID namespace; positive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pid(NonZeroI32);
 

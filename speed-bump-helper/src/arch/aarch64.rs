@@ -1,4 +1,4 @@
-//! aarch64. Every instruction has four bytes, so both forms of the stub are the same nop.
+//! aarch64. Every instruction has four bytes, so both forms of the stub have the same nop.
 
 use core::{
     arch::{asm, global_asm},
@@ -25,7 +25,7 @@ pub(crate) mod number {
 /// Where `st_size` lies in `struct stat` (include/uapi/asm-generic/stat.h).
 pub(crate) const STAT_SIZE_OFFSET: usize = 48;
 
-/// A system call as the kernel sees it: `-4095..=-1` is a negated errno.
+/// A raw system call; a result in `-4095..=-1` is a negated errno.
 ///
 /// # Safety
 /// As unsafe as the call itself.
@@ -48,10 +48,10 @@ pub(crate) unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
     result
 }
 
-/// Where a signal handler returns to: the kernel has a place of its own, in the vDSO.
+/// Where a signal handler returns to: the kernel provides a place for that in the vDSO.
 pub(crate) const SIGNAL_RETURN: Option<unsafe extern "C" fn()> = None;
 
-/// What tells the calling thread from all others that there are.
+/// The thread pointer, different for each thread of the process.
 #[inline]
 pub(crate) fn thread_pointer() -> usize {
     let pointer;
@@ -60,7 +60,7 @@ pub(crate) fn thread_pointer() -> usize {
     pointer
 }
 
-/// Where the calling thread's stack ends for now.
+/// The calling thread's stack pointer.
 #[inline]
 pub(crate) fn stack_pointer() -> usize {
     let pointer;
@@ -78,7 +78,7 @@ pub(crate) fn ticks() -> u64 {
     ticks
 }
 
-// The places that probes are put on, with the notes that <sys/sdt.h> would write.
+// Places for probes, with the notes that <sys/sdt.h> would write.
 global_asm!(
     ".pushsection .text.speed_bump_stubs, \"ax\", @progbits",
     ".balign 32",
@@ -112,7 +112,7 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    /// A nop, and back.
+    /// A nop and a return.
     #[link_name = "speed_bump_python_entry_nop"]
     pub(crate) safe fn stub_nop(
         function: u32,
@@ -126,7 +126,7 @@ unsafe extern "C" {
 
 pub(crate) use stub_nop as stub_nop5;
 
-// The compiler calls these. Hidden: exported, they would replace the process's own.
+// The compiler calls these functions. Hidden: if exported, they would replace the process's own.
 #[cfg(feature = "image")]
 global_asm!(
     ".macro speed_bump_memory name",
@@ -138,7 +138,7 @@ global_asm!(
     ".endm",
     ".pushsection .text.speed_bump_memory, \"ax\", @progbits",
     "speed_bump_memory memmove",
-    // Forwards unless the destination begins inside the source.
+    // Copies forwards unless the destination begins inside the source.
     "sub x4, x0, x1",
     "cmp x4, x2",
     "b.hs memcpy",

@@ -25,13 +25,13 @@ pub(crate) mod number {
 /// Where `st_size` lies in `struct stat` (arch/x86/include/uapi/asm/stat.h).
 pub(crate) const STAT_SIZE_OFFSET: usize = 48;
 
-/// A system call as the kernel sees it: `-4095..=-1` is a negated errno.
+/// A raw system call; a result in `-4095..=-1` is a negated errno.
 ///
 /// # Safety
 /// As unsafe as the call itself.
 pub(crate) unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
     let result: isize;
-    // SAFETY: the registers of the kernel's calling convention; it changes rcx and r11 besides the result.
+    // SAFETY: the registers of the kernel's calling convention; besides the result, rcx and r11 change.
     unsafe {
         asm!(
             "syscall",
@@ -50,7 +50,7 @@ pub(crate) unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
     result
 }
 
-/// Where the calling thread's stack ends for now.
+/// The calling thread's stack pointer.
 #[inline]
 pub(crate) fn stack_pointer() -> usize {
     let pointer;
@@ -59,8 +59,8 @@ pub(crate) fn stack_pointer() -> usize {
     pointer
 }
 
-/// What tells the calling thread from all others that there are: the thread pointer, whose first word is its
-/// own address (ELF Handling For Thread-Local Storage, variant II).
+/// The thread pointer, different for each thread of the process. It points to a word that holds its own
+/// address (ELF Handling For Thread-Local Storage, variant II).
 #[inline]
 pub(crate) fn thread_pointer() -> usize {
     let pointer;
@@ -71,18 +71,18 @@ pub(crate) fn thread_pointer() -> usize {
     pointer
 }
 
-/// The time stamp counter: what it counts in, the loader measures. Moved between processors it may jump.
+/// The time stamp counter. The loader measures its rate. It may jump when the thread moves to another
+/// processor.
 #[inline]
 pub(crate) fn ticks() -> u64 {
-    // SAFETY: reads a counter; no process that runs Python forbids it (`PR_SET_TSC`), as the C library's
-    // clock reads it.
+    // SAFETY: reads a counter. No process that runs Python forbids that (`PR_SET_TSC`), since the C library's
+    // clock reads it too.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-// The places that probes are put on. They are functions of their own: since Linux 6.18 a probe on a five-byte
-// nop becomes a call, which pushes below the stack pointer and so overwrites the red zone of whoever has one
-// there. Each starts on a 32-byte boundary, so that no instruction crosses a cache line. The notes are those
-// that <sys/sdt.h> would write.
+// Places for probes, each a function of its own: since Linux 6.18 a probe on a five-byte nop becomes a call,
+// which pushes below the stack pointer and would overwrite a caller's red zone. Each starts on a 32-byte
+// boundary, so that no instruction crosses a cache line. The notes are those that <sys/sdt.h> would write.
 global_asm!(
     ".pushsection .text.speed_bump_stubs, \"ax\", @progbits",
     ".balign 32",
@@ -126,13 +126,13 @@ global_asm!(
     ".popsection",
 );
 
-// The kernel has a handler return here, and finds the frame that it made by the stack pointer.
+// The kernel makes a signal handler return here, and finds its frame by the stack pointer.
 global_asm!(
     ".pushsection .text.speed_bump_signal_return, \"ax\", @progbits",
     ".globl speed_bump_signal_return",
     ".hidden speed_bump_signal_return",
     ".type speed_bump_signal_return, @function",
-    // Unwinders look at the byte before.
+    // Unwinders look up the byte before the return address.
     "nop",
     "speed_bump_signal_return: mov eax, 15",
     "syscall",
@@ -144,11 +144,11 @@ unsafe extern "C" {
     fn speed_bump_signal_return();
 }
 
-/// Where a signal handler returns to (`SA_RESTORER`), which x86-64 demands.
+/// Where a signal handler returns to (`SA_RESTORER`); x86-64 requires it.
 pub(crate) const SIGNAL_RETURN: Option<unsafe extern "C" fn()> = Some(speed_bump_signal_return);
 
 unsafe extern "C" {
-    /// A nop of one byte, and back.
+    /// A one-byte nop and a return.
     #[link_name = "speed_bump_python_entry_nop"]
     pub(crate) safe fn stub_nop(
         function: u32,
@@ -158,7 +158,7 @@ unsafe extern "C" {
         line: u32,
         ticks: u32,
     );
-    /// A nop of five bytes, and back.
+    /// A five-byte nop and a return.
     #[link_name = "speed_bump_python_entry_nop5"]
     pub(crate) safe fn stub_nop5(
         function: u32,
@@ -170,7 +170,7 @@ unsafe extern "C" {
     );
 }
 
-// The compiler calls these. Hidden: exported, they would replace the process's own.
+// The compiler calls these functions. Hidden: if exported, they would replace the process's own.
 #[cfg(feature = "image")]
 global_asm!(
     ".macro speed_bump_memory name",
@@ -189,7 +189,7 @@ global_asm!(
     "speed_bump_memory memmove",
     "mov rax, rdi",
     "mov rcx, rdx",
-    // Forwards unless the destination begins inside the source.
+    // Copies forwards unless the destination begins inside the source.
     "mov r8, rdi",
     "sub r8, rsi",
     "cmp r8, rdx",

@@ -1,4 +1,4 @@
-//! The part of the block in which the helper adds up who calls whom.
+//! The part of the block that counts calls by caller.
 
 use core::{
     mem::{align_of, size_of},
@@ -10,7 +10,7 @@ use speed_bump_abi::{callers::CallerRow, control_block::ControlBlock};
 
 use super::{Block, fits};
 
-/// Where the rows are, checked.
+/// Its checked offsets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallersLayout {
     rows: usize,
@@ -19,7 +19,7 @@ pub(super) struct CallersLayout {
 }
 
 impl CallersLayout {
-    /// `None`: callers are not recorded.
+    /// `None`: the session does not record callers.
     ///
     /// # Errors
     /// It does not fit.
@@ -35,7 +35,7 @@ impl CallersLayout {
     }
 }
 
-/// Where it is added up who calls whom.
+/// The part of the block that counts calls by caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockCallers {
     layout: &'static CallersLayout,
@@ -43,13 +43,13 @@ pub(crate) struct BlockCallers {
 }
 
 impl Block {
-    /// Where it is added up who calls whom, if it is.
+    /// That part, if the session records callers.
     #[inline]
     pub(crate) fn callers(self) -> Option<BlockCallers> {
         Some(BlockCallers { layout: self.0.callers.as_ref()?, block: self })
     }
 
-    /// Counts a call whose caller is left out.
+    /// Counts a call whose caller is not recorded.
     pub(crate) fn leave_out_caller(self) {
         self.head().callers_without_room.fetch_add(1, Ordering::Relaxed);
     }

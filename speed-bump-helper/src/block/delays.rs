@@ -1,4 +1,4 @@
-//! The part of the block by which the helper counts and delays.
+//! The part of the block with counters, policies and doses.
 
 use core::{
     mem::{align_of, size_of},
@@ -15,7 +15,7 @@ use super::{Block, fits};
 /// Bytes of a row of a policy.
 const ROW_BYTES: usize = Policy::WORDS * size_of::<AtomicU64>();
 
-/// Where that is, checked.
+/// Its checked offsets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DelayLayout {
     calls: usize,
@@ -63,7 +63,7 @@ impl DelayLayout {
     }
 }
 
-/// What the helper counts and delays by.
+/// The part of the block with counters, policies and doses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockDelays {
     layout: &'static DelayLayout,
@@ -85,41 +85,41 @@ impl BlockDelays {
         unsafe { self.block.row(self.layout.histograms, function, self.block.0.functions_capacity) }
     }
 
-    /// The row of a policy that holds in a generation.
+    /// The row of a policy that applies in a generation.
     #[inline]
     pub(crate) fn policy(self, number: u32, generation: u64) -> Option<Policy> {
         if number >= self.layout.policies_capacity {
             return None;
         }
         let offset = self.layout.policies + Policy::row(number, generation) as usize * ROW_BYTES;
-        // SAFETY: inside the block, which was checked too, aligned, and atomics.
+        // SAFETY: inside the block, which was checked as well, aligned, and atomic.
         let words: &[AtomicU64; Policy::WORDS] = unsafe { self.block.0.base.add(offset).cast().as_ref() };
         let [delay, frequency, who, signal] = words;
         let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
         Some(Policy::from_words([read(delay), read(frequency), read(who), read(signal)]))
     }
 
-    /// How many calls a policy has had.
+    /// The number of calls that a policy has decided on.
     #[inline]
     pub(crate) fn turns(self, policy: u32) -> Option<&'static Turns> {
         // SAFETY: as above.
         unsafe { self.block.row(self.layout.counters, policy, self.layout.policies_capacity) }
     }
 
-    /// What it measures time with.
+    /// The clock for delays.
     #[inline]
     pub(crate) fn clock(self) -> Clock {
         self.layout.clock
     }
 
-    /// So many ns in units of the clock.
+    /// Converts ns to units of the clock.
     #[inline]
     pub(crate) fn units(self, ns: u64) -> u64 {
         let units = (u128::from(ns) * u128::from(self.layout.units_per_ns)) >> 32;
         if units > u128::from(u64::MAX) { u64::MAX } else { units as u64 }
     }
 
-    /// Whether forked children are counted and delayed too.
+    /// Whether forked children count and delay too.
     #[inline]
     pub(crate) fn in_children(self) -> bool {
         self.layout.in_children
@@ -127,7 +127,7 @@ impl BlockDelays {
 }
 
 impl Block {
-    /// What the helper delays by, if it does.
+    /// That part, if the helper delays.
     #[inline]
     pub(crate) fn delays(self) -> Option<BlockDelays> {
         self.0.delays.as_ref().map(|layout| BlockDelays { layout, block: self })

@@ -1,4 +1,4 @@
-//! The part of the block in which the helper adds up times.
+//! The part of the block that adds up times.
 
 use core::{
     mem::{align_of, size_of},
@@ -13,14 +13,14 @@ use speed_bump_abi::{
 use super::{Block, delays::DelayLayout, fits};
 use crate::times;
 
-/// Where the rows are, checked.
+/// Its checked offsets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimesLayout {
     rows: usize,
 }
 
 impl TimesLayout {
-    /// `None`: calls are never timed.
+    /// `None`: the session never times calls.
     ///
     /// # Errors
     /// It does not fit.
@@ -34,7 +34,7 @@ impl TimesLayout {
     }
 }
 
-/// Where times are added up.
+/// The part of the block that adds up times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockTimes {
     layout: &'static TimesLayout,
@@ -43,7 +43,7 @@ pub(crate) struct BlockTimes {
 }
 
 impl Block {
-    /// Where times are added up, if calls are timed now.
+    /// That part, if calls are timed now.
     #[inline]
     pub(crate) fn times(self) -> Option<BlockTimes> {
         let (layout, delays) = (self.0.times.as_ref()?, self.0.delays.as_ref()?);
@@ -65,13 +65,13 @@ impl BlockTimes {
         unsafe { self.block.row(self.layout.rows, function, self.block.0.functions_capacity) }
     }
 
-    /// What time is measured with.
+    /// The clock for times.
     #[inline]
     pub(crate) fn clock(self) -> Clock {
         self.delays.clock
     }
 
-    /// Whether calls in forked children are timed too.
+    /// Whether forked children time calls too.
     #[inline]
     pub(crate) fn in_children(self) -> bool {
         self.delays.in_children

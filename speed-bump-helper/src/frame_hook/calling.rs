@@ -1,4 +1,4 @@
-//! By what a hook is called, and for whose frame.
+//! Which thread calls a hook, and for whose frame.
 
 use core::{
     ptr::{self, NonNull},
@@ -21,12 +21,12 @@ use crate::{
     },
 };
 
-/// Where a hook is called: on 3.11, by which thread state, and that one's number.
+/// The context of a hook's call: on 3.11, the thread state and its number.
 #[derive(Clone, Copy)]
 pub(super) struct Calling(Option<(*mut ThreadState, Key)>);
 
 impl Calling {
-    /// Up to 3.10, where frames say it.
+    /// Up to 3.10, where frames hold it.
     pub(super) const OLD: Self = Self(None);
 
     pub(super) fn of_311(thread: *mut ThreadState, key: Key) -> Self {
@@ -58,12 +58,12 @@ impl Calling {
             return None;
         };
         // SAFETY: null, or the code of a frame that is evaluated, which keeps it.
-        let code = unsafe { Code::of(python, NonNull::new(code)?) }?;
+        let code = unsafe { Code::from_object(python, NonNull::new(code)?) }?;
         let judge = Judge::current()?;
         judge.known_caller(code).or_else(|| self.name_caller(block, judge, code))
     }
 
-    /// The same of code that has no number yet.
+    /// The same for code that has no number yet.
     #[cold]
     #[inline(never)]
     fn name_caller(self, block: Block, judge: &Judge, code: Code<'_>) -> Option<u32> {
@@ -76,10 +76,10 @@ impl Calling {
     }
 }
 
-/// `interp` of a thread state, behind `prev` and `next` (Include/cpython/pystate.h of 3.11).
+/// `interp` of a thread state, after `prev` and `next` (Include/cpython/pystate.h of 3.11).
 const INTERPRETER: usize = 16;
 
-/// The main interpreter, where thread states say at that place which one they are of; else null.
+/// The main interpreter, if thread states hold their interpreter at that offset; else null.
 static MAIN: AtomicPtr<Interpreter> = AtomicPtr::new(ptr::null_mut());
 
 /// Finds out whether they do.
@@ -87,7 +87,7 @@ pub(super) fn prepare(python: Python<'_>) {
     let (Some(running), Some(interpreter)) = (python.api.thread_state, python.api.thread_interpreter) else {
         return;
     };
-    // SAFETY: the GIL is held, so there is a thread state, which is larger than that.
+    // SAFETY: the GIL is held, so there is a thread state, and it is larger than that.
     unsafe {
         let thread = running();
         let main = interpreter(thread);
@@ -97,7 +97,7 @@ pub(super) fn prepare(python: Python<'_>) {
     }
 }
 
-/// By the number of a thread state, which its interpreter counts.
+/// From the number of a thread state, which is unique in its interpreter.
 #[inline]
 pub(super) fn key(thread: *mut ThreadState) -> Key {
     let Some((api, number)) = Api::found().and_then(|api| Some((api, api.thread_id?))) else {
@@ -109,7 +109,7 @@ pub(super) fn key(thread: *mut ThreadState) -> Key {
     if interpreter == MAIN.load(Ordering::Relaxed) {
         return Key::of_thread_state(number, 0);
     }
-    // SAFETY: as above, and its interpreter, in which it runs.
+    // SAFETY: as above, and the interpreter that it runs in.
     let interpreter = api.thread_interpreter.map_or(0, |of| unsafe { (api.interpreter_id)(of(thread)) });
     Key::of_thread_state(number, interpreter)
 }

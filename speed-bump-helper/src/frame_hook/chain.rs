@@ -1,10 +1,10 @@
-//! The hook of another tool that ours came after: it is asked to evaluate frames, and is put back in the end.
-//! Only one of our hooks does that; the other one has CPython evaluate.
+//! Another tool's hook that ours was set on top of: ours calls it to evaluate frames, and puts it back in the
+//! end. Only one of our hooks does that; the other one calls CPython's evaluator.
 //!
 //! A tool that was there before ours may come once more, find ours, and put ours back when it goes: PyTorch
-//! does so for each thread that enters what it compiled, and what it finds last is what it puts back for all
-//! of them. From then on its hook must neither be called nor put back. So once it is seen on top of ours,
-//! ours has CPython evaluate: the tool has ours to put back, and nothing else.
+//! does so for each thread that enters what it compiled, and puts back for all of them the hook that it found
+//! last. From then on its hook must neither be called nor put back. So once we see it on top of ours, ours
+//! calls CPython's evaluator: the tool has ours to put back, and nothing else.
 
 use core::{
     ffi::{c_int, c_void},
@@ -24,12 +24,13 @@ use crate::python::{
 
 /// That hook. Null: there is none.
 static CHAINED: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-/// The frames that were given to it last, while it is at it, each by the thread that gave it: as many threads
-/// as usually run Python. Only who holds the GIL reads and writes this.
+/// The frames that were last passed on to it and are still being evaluated, each with the thread that passed
+/// it on: room for as many threads as usually run Python. Only a thread that holds the GIL reads and writes
+/// this.
 static PASSED_ON: [PassedOn; 64] = [const { PassedOn::none() }; 64];
-/// Whether any ever was.
+/// Whether a frame was ever passed on.
 static ANY_PASSED_ON: AtomicBool = AtomicBool::new(false);
-/// Bytes by which thread states lie apart at least, as far as it matters here.
+/// Thread states are at least this many bytes apart, as far as matters here.
 const APART: usize = 64;
 
 /// A frame that a thread has passed on.
@@ -43,12 +44,12 @@ impl PassedOn {
         Self { thread: AtomicPtr::new(ptr::null_mut()), frame: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    fn of(thread: *mut ThreadState) -> &'static Self {
+    fn for_thread(thread: *mut ThreadState) -> &'static Self {
         let number = thread.addr() / APART;
         &PASSED_ON[(number ^ number >> 6 ^ number >> 12) % PASSED_ON.len()]
     }
 
-    /// What the thread has passed on last; null: nothing.
+    /// The frame that the thread has passed on last; null: none.
     fn get(&self, thread: *mut ThreadState) -> *mut Frame {
         if self.thread.load(Ordering::Relaxed) == thread {
             self.frame.load(Ordering::Relaxed)
@@ -63,55 +64,55 @@ impl PassedOn {
     }
 }
 
-/// The thread that runs.
+/// The running thread.
 fn thread() -> *mut ThreadState {
-    // SAFETY: only hooks ask, and they have the GIL, so a thread runs.
+    // SAFETY: only hooks call this, and they have the GIL, so a thread runs.
     Api::found().and_then(|api| api.thread_state).map_or(ptr::null_mut(), |state| unsafe { state() })
 }
 
-/// Remembers the hook, before which ours is set.
+/// Remembers the hook that ours is set on top of.
 pub(super) fn to(hook: Address) {
     CHAINED.store(hook, Ordering::Release);
 }
 
-/// There is none any more.
+/// Forgets it.
 pub(super) fn forget() {
     CHAINED.store(ptr::null_mut(), Ordering::Release);
 }
 
-/// Whether there is one.
+/// Whether there is such a hook.
 pub(super) fn is_there() -> bool {
     !CHAINED.load(Ordering::Acquire).is_null()
 }
 
-/// Whether our hook has another tool's evaluate: then calls take as much of the stack without ours.
+/// Whether our hook calls another tool's: then calls take as much of the stack without ours.
 #[inline]
 pub(super) fn has_next<const OVER: bool>() -> bool {
     OVER && is_there()
 }
 
-/// Whether it is this one.
+/// Whether it is this hook.
 pub(super) fn is(hook: Address) -> bool {
     !hook.is_null() && CHAINED.load(Ordering::Acquire) == hook
 }
 
-/// What evaluated frames before ours came.
+/// The evaluator that was there before ours.
 pub(super) fn before() -> Address {
     let chained = CHAINED.load(Ordering::Acquire);
     if chained.is_null() { evaluator::default() } else { chained }
 }
 
-/// Whether it is the frame that the other hook was given, which calls us with it.
+/// Whether we passed this frame on to the other hook, and it calls us with it.
 #[inline]
 pub(super) fn has_passed_on(frame: *mut Frame) -> bool {
     ANY_PASSED_ON.load(Ordering::Relaxed) && has_passed_on_by(thread(), frame)
 }
 
 fn has_passed_on_by(thread: *mut ThreadState, frame: *mut Frame) -> bool {
-    PassedOn::of(thread).get(thread) == frame
+    PassedOn::for_thread(thread).get(thread) == frame
 }
 
-/// Has evaluate what comes after our hook.
+/// Calls the evaluator that follows our hook.
 ///
 /// # Safety
 /// Python has called the hook with these, with the GIL.
@@ -137,11 +138,10 @@ pub(super) unsafe fn go_on_39<const OVER: bool>(
     if OVER { pass_on(frame, evaluate) } else { evaluate(evaluator::default()) }
 }
 
-/// Has the hook evaluate that was there before ours. Should it come back to ours with the frame that it was
-/// given, it was put before ours in the meantime, and they would call each other without end: then the
-/// default evaluator goes on. It may run Python before it comes back, whose frames are passed on as well: so
-/// the one before is remembered again when a frame was evaluated, unless other threads or greenlets were at
-/// it in between.
+/// Calls the hook that was there before ours. If it calls ours with the same frame, it has been set on top of
+/// ours in the meantime, and the two would call each other without end: then the default evaluator runs.
+/// Before it calls us it may run Python, whose frames we pass on as well; so after each frame we restore the
+/// one remembered before, unless other threads or greenlets have used the entry in between.
 #[inline]
 fn pass_on(frame: *mut Frame, evaluate: impl FnOnce(Address) -> *mut Object) -> *mut Object {
     let chained = CHAINED.load(Ordering::Relaxed);
@@ -153,7 +153,7 @@ fn pass_on(frame: *mut Frame, evaluate: impl FnOnce(Address) -> *mut Object) -> 
         return evaluate(evaluator::default());
     }
     ANY_PASSED_ON.store(true, Ordering::Relaxed);
-    let passed_on = PassedOn::of(thread);
+    let passed_on = PassedOn::for_thread(thread);
     let outer = passed_on.get(thread);
     passed_on.set(thread, frame);
     let result = evaluate(chained);

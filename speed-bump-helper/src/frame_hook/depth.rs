@@ -1,4 +1,4 @@
-//! Deep in the C stack of a thread, on 3.11.
+//! Handles calls deep in a thread's C stack, on 3.11.
 
 use core::{ffi::c_int, mem::transmute, ptr, sync::atomic::Ordering};
 
@@ -18,8 +18,8 @@ use crate::{
     },
 };
 
-/// On 3.11 each call takes some of the C stack while there is a hook, and none without. Where little is left,
-/// the hook is taken out until the frame returns.
+/// On 3.11 each call takes some of the C stack while there is a hook, and none without. If little is left, we
+/// remove the hook until the frame returns.
 ///
 /// # Safety
 /// Python calls a hook with these, with the GIL.
@@ -32,14 +32,14 @@ pub(super) unsafe fn evaluate(thread: *mut ThreadState, frame: *mut Frame, throw
     let Some(api) = Api::found() else { return ptr::null_mut() };
     // SAFETY: as the caller promises.
     let python = unsafe { Python::assume(api) };
-    // SAFETY: the thread state that Python gave the hook, and its interpreter, which is alive: this thread
-    // runs in it.
+    // SAFETY: the thread state that Python gave the hook, and its interpreter, which is alive since this
+    // thread runs in it.
     let interpreter = unsafe { elsewhere::interpreter_of(python, thread) };
     let ours = ours::<false>(python.api);
     // SAFETY: the same. Up to 3.11 there is one GIL for all.
     let current = unsafe { evaluator::current_of(python, interpreter) };
     if !is_ours(python.api, current) || is_over(python.api, current) && chain::is_there() {
-        // With another tool's hook calls take as much of the stack without us.
+        // With another tool's hook, calls take as much of the stack without ours.
         // SAFETY: as the caller promises.
         return unsafe { evaluate(thread, frame, throw) };
     }
@@ -60,8 +60,8 @@ pub(super) unsafe fn evaluate(thread: *mut ThreadState, frame: *mut Frame, throw
             evaluator::set_of(python, interpreter, ours);
         }
         if is_main {
-            // After that: who sees neither takes ours for lost. Whoever has the place now, ours is missing
-            // from here on if nobody has it later.
+            // In this order: a thread that sees neither would take our hook for lost. If the place is empty
+            // later, our hook counts as missing from here on.
             IN_THE_DEPTH.store(false, Ordering::SeqCst);
         }
         result

@@ -1,4 +1,4 @@
-//! The hook in interpreters beside the main one. Up to 3.11 there is one GIL for all of them.
+//! The hook in interpreters other than the main one. Up to 3.11 they all share one GIL.
 
 use core::{
     ffi::c_void,
@@ -21,12 +21,12 @@ use crate::{
     },
 };
 
-/// The hook for other interpreters. `None`: in the main one, ours passes frames on to another tool's.
+/// The hook for other interpreters. `None`: in the main one, ours passes frames on to another tool's hook.
 pub(crate) fn hook(api: &Api) -> Option<Address> {
     (!chain::is_there()).then(|| ours::<false>(api))
 }
 
-/// Puts it in its place, unless another tool's is there. Whether it is there.
+/// Sets it, unless another tool's hook is there. Returns whether it is set.
 pub(crate) fn install(api: &Api, place: &AtomicPtr<c_void>, hook: Address) -> bool {
     let before = place.load(Ordering::Acquire);
     let is_there = before == hook
@@ -35,7 +35,7 @@ pub(crate) fn install(api: &Api, place: &AtomicPtr<c_void>, hook: Address) -> bo
     is_there || evaluator::replace_default(place, hook)
 }
 
-/// Takes it out of its place again, for who holds the GIL.
+/// Removes it. Needs the GIL.
 pub(crate) fn uninstall(python: Python<'_>, place: &AtomicPtr<c_void>) {
     if is_ours(python.api, place.load(Ordering::Acquire)) {
         place.store(evaluator::stored_default(python), Ordering::Release);
@@ -51,7 +51,7 @@ pub(super) unsafe fn interpreter_of(python: Python<'_>, thread: *mut ThreadState
     python.api.thread_interpreter.map_or_else(|| evaluator::main(python), |of| unsafe { of(thread) })
 }
 
-/// Whether verdicts can be kept in the running interpreter. If not, the hook is taken out there.
+/// Whether the running interpreter can store verdicts. If not, removes the hook there.
 pub(super) fn is_ready(python: Python<'_>, block: Block) -> bool {
     if running(python) == evaluator::main(python) {
         return true;
@@ -65,7 +65,7 @@ pub(super) fn is_ready(python: Python<'_>, block: Block) -> bool {
     false
 }
 
-/// Takes the hook out of the running interpreter, unless that is the main one.
+/// Removes the hook from the running interpreter, unless that is the main one.
 pub(super) fn take_out_here(python: Python<'_>) {
     let interpreter = running(python);
     if interpreter == evaluator::main(python) {

@@ -1,4 +1,4 @@
-//! Where an interpreter keeps the function that evaluates frames (PEP 523).
+//! Where an interpreter stores the function that evaluates frames (PEP 523).
 
 use core::{
     ffi::{c_int, c_void},
@@ -19,33 +19,33 @@ use crate::{
     sys,
 };
 
-/// A `PyFrameObject`, in 3.11 an `_PyInterpreterFrame`.
+/// A `PyFrameObject`; on 3.11 an `_PyInterpreterFrame`.
 #[repr(C)]
 pub(crate) struct Frame {
     _opaque: [u8; 0],
 }
 
-/// The address of an evaluator, of the type that the version has: [`Evaluator38`] or [`Evaluator39`].
+/// The address of an evaluator; its type depends on the version: [`Evaluator38`] or [`Evaluator39`].
 pub(crate) type Address = *mut c_void;
 /// `_PyFrameEvalFunction` of 3.8 (Include/cpython/pystate.h).
 pub(crate) type Evaluator38 = unsafe extern "C" fn(*mut Frame, c_int) -> *mut Object;
-/// That of 3.9 to 3.11.
+/// The type of 3.9 to 3.11.
 pub(crate) type Evaluator39 = unsafe extern "C" fn(*mut ThreadState, *mut Frame, c_int) -> *mut Object;
 
 type Getter = unsafe extern "C" fn(*mut Interpreter) -> Address;
 type Setter = unsafe extern "C" fn(*mut Interpreter, Address);
 
-/// Bytes of an interpreter's state that are searched for the evaluator on 3.8. The state is larger: a table
-/// of 2 KiB follows the evaluator (Include/internal/pycore_pystate.h).
+/// Bytes of an interpreter's state that we search for the evaluator on 3.8. The state is larger: a table of 2
+/// KiB follows the evaluator (Include/internal/pycore_pystate.h).
 const SEARCHED: usize = 1024;
 
 static DEFAULT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static GETTER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static SETTER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-/// Where it lies in an interpreter's state; 0 as long as nobody knows.
+/// Its offset in an interpreter's state; 0 while unknown.
 static OFFSET: AtomicUsize = AtomicUsize::new(0);
 
-/// Finds out, once a process.
+/// Finds the offset, once per process.
 ///
 /// # Errors
 /// [`Failure::NoPython`], [`Failure::Unsupported`].
@@ -70,8 +70,8 @@ pub(crate) fn prepare(python: Python<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Looks once more for where 3.8 keeps it, after [`prepare`]. Whether that is known; the main interpreter is
-/// there.
+/// Searches again, after [`prepare`], for the place where 3.8 stores it. Returns whether it is known. The
+/// main interpreter must exist.
 pub(crate) fn search_again(api: &Api) -> bool {
     if OFFSET.load(Ordering::Acquire) == 0 {
         // SAFETY: needs nothing.
@@ -87,39 +87,39 @@ pub(crate) fn main(python: Python<'_>) -> *mut Interpreter {
     unsafe { (python.api.interpreter_main)() }
 }
 
-/// Asks the getter of an interpreter that there is not, whose every word says where it lies: the getter reads
-/// one field, and answers with the default if that is null. `None`: no such answer.
+/// Calls the getter with a made-up interpreter, in which every word holds its own offset. The getter reads
+/// one field, and returns the default if that is null. `None`: no such answer.
 fn probe() -> Option<usize> {
-    /// More than lies before the field: 8 KiB from 3.12 on.
+    /// Larger than the offset of the field: 8 KiB from 3.12 on.
     const BYTES: usize = sys::PAGE;
     let getter = NonNull::new(GETTER.load(Ordering::Acquire))?;
-    let nobody = sys::allocate(BYTES).ok()?;
-    let words = nobody.cast::<usize>();
+    let made_up = sys::allocate(BYTES).ok()?;
+    let words = made_up.cast::<usize>();
     for word in 0..BYTES / 8 {
-        // SAFETY: in the memory that was allocated. Odd, as no address of a function that is aligned.
+        // SAFETY: in the memory that was allocated. Odd, unlike the address of an aligned function.
         unsafe { words.add(word).write(word * 8 + 1) };
     }
-    // SAFETY: the function of this name has this signature (Include/cpython/pystate.h), and reads nothing
-    // but a field (Python/pystate.c, 3.9 to 3.15).
-    let said = unsafe { transmute::<Address, Getter>(getter.as_ptr())(nobody.as_ptr().cast()) } as usize;
-    // SAFETY: allocated above, and known to nobody else.
-    unsafe { sys::free(nobody, BYTES) };
+    // SAFETY: the function of this name has this signature (Include/cpython/pystate.h), and only reads a
+    // field (Python/pystate.c, 3.9 to 3.15).
+    let said = unsafe { transmute::<Address, Getter>(getter.as_ptr())(made_up.as_ptr().cast()) } as usize;
+    // SAFETY: allocated above, and shared with no other code.
+    unsafe { sys::free(made_up, BYTES) };
     let offset = said.checked_sub(1)?;
     (offset > 0 && offset < BYTES && offset.is_multiple_of(8)).then_some(offset)
 }
 
-/// The place of it in an interpreter. `None`: nobody knows where that is.
+/// Its place in an interpreter. `None`: the offset is unknown.
 ///
 /// # Safety
-/// The interpreter is alive as long as the place is used.
+/// The interpreter is alive for as long as the place is used.
 pub(crate) unsafe fn place<'i>(interpreter: NonNull<Interpreter>) -> Option<&'i AtomicPtr<c_void>> {
     let offset = OFFSET.load(Ordering::Acquire);
-    // SAFETY: an aligned field of the interpreter, which all read and write as a whole.
+    // SAFETY: an aligned field of the interpreter, which is always read and written as a whole.
     (offset != 0).then(|| unsafe { interpreter.byte_add(offset).cast().as_ref() })
 }
 
-/// Has an interpreter use another evaluator, which its threads find at the next call, if it uses the default
-/// one. Whether it does.
+/// Makes an interpreter that uses the default evaluator use another one; its threads find it at the next
+/// call. Returns whether it is used.
 pub(crate) fn replace_default(place: &AtomicPtr<c_void>, evaluator: Address) -> bool {
     [ptr::null_mut(), default()]
         .into_iter()
@@ -144,37 +144,37 @@ fn search(interpreter: *mut Interpreter, default: Address) -> Result<usize, Faul
     }
 }
 
-/// What lies in the place of the default one.
+/// The value that is stored for the default evaluator.
 pub(crate) fn stored_default(python: Python<'_>) -> Address {
     if python.api.version.minor() >= (3, 11) { ptr::null_mut() } else { default() }
 }
 
-/// CPython's own.
+/// CPython's own evaluator.
 #[inline]
 pub(crate) fn default() -> Address {
     DEFAULT.load(Ordering::Relaxed)
 }
 
-/// That of the main interpreter.
+/// The main interpreter's evaluator.
 pub(crate) fn current(python: Python<'_>) -> Address {
-    // SAFETY: the main interpreter is there as long as somebody holds its GIL.
+    // SAFETY: the main interpreter exists while some thread holds its GIL.
     unsafe { current_of(python, main(python)) }
 }
 
-/// Has the main interpreter use another.
+/// Makes the main interpreter use another evaluator.
 pub(crate) fn set(python: Python<'_>, evaluator: Address) {
     // SAFETY: as in `current`.
     unsafe { set_of(python, main(python), evaluator) };
 }
 
-/// That of an interpreter.
+/// An interpreter's evaluator.
 ///
 /// # Safety
 /// The interpreter is alive, and its GIL is the one that is held.
 pub(crate) unsafe fn current_of(_: Python<'_>, interpreter: *mut Interpreter) -> Address {
     let getter = GETTER.load(Ordering::Acquire);
     if getter.is_null() {
-        // SAFETY: that is where the field is; the GIL is held.
+        // SAFETY: the field is there; the GIL is held.
         return unsafe {
             interpreter.wrapping_byte_add(OFFSET.load(Ordering::Acquire)).cast::<Address>().read()
         };
@@ -183,7 +183,7 @@ pub(crate) unsafe fn current_of(_: Python<'_>, interpreter: *mut Interpreter) ->
     unsafe { transmute::<Address, Getter>(getter)(interpreter) }
 }
 
-/// Has an interpreter use another.
+/// Makes an interpreter use another evaluator.
 ///
 /// # Safety
 /// As [`current_of`].
@@ -191,11 +191,11 @@ pub(crate) unsafe fn set_of(_: Python<'_>, interpreter: *mut Interpreter, evalua
     let setter = SETTER.load(Ordering::Acquire);
     if setter.is_null() {
         let place = interpreter.wrapping_byte_add(OFFSET.load(Ordering::Acquire)).cast::<Address>();
-        // SAFETY: that is where the field is; the GIL is held, and whoever reads it holds it, too.
+        // SAFETY: the field is there; the GIL is held, and every reader holds it too.
         unsafe { place.write(evaluator) };
         return;
     }
-    // SAFETY: as in `current_of`. From 3.11 on, the default is stored as null, which lets calls be inlined
+    // SAFETY: as in `current_of`. From 3.11 on, null stands for the default, which lets calls be inlined
     // again.
     unsafe { transmute::<Address, Setter>(setter)(interpreter, evaluator) };
 }

@@ -1,9 +1,9 @@
-//! Judges code that the survey did not see, when it is called for the first time.
+//! Judges code that the survey did not find, at its first call.
 //!
-//! From 3.11 on that is easy, as code knows its qualified name. Before, whoever makes functions knows theirs:
-//! so what defines functions (a module, a class, a text that is exec'd) is read when it begins, and what it
-//! will define is judged before it is called. What remains is searched for: some function has the code, and a
-//! qualified name.
+//! From 3.11 on that is easy, since code holds its qualified name. Before, only code that makes functions
+//! holds their names. So when code that defines functions starts (a module, a class, a text passed to exec),
+//! we read it, and judge the functions that it will define before they are called. For all other code we
+//! search for a function that has it, and a qualified name.
 
 use core::{
     ops::ControlFlow,
@@ -34,18 +34,19 @@ use crate::{
     survey::said_qualname,
 };
 
-/// How deep functions are nested at most, as far as this is concerned.
+/// How many levels of nested functions we judge.
 const DEPTH: u32 = 20;
-/// How often a function is searched for with one selector. Each search walks all objects: some milliseconds.
+/// How often we search for functions with one selector. Each search walks all objects, which takes some
+/// milliseconds.
 const SEARCHES: u32 = 200;
-/// So many frozen objects count as a search of their own: to walk them takes some milliseconds.
+/// This many frozen objects count as another search: to walk them takes some milliseconds.
 const FROZEN_A_SEARCH: usize = 100_000;
 
 /// The module `gc`.
 static GC: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
 static SEARCHED: AtomicU32 = AtomicU32::new(0);
 
-/// Makes ready for a selector.
+/// Prepares for a selector.
 ///
 /// # Errors
 /// [`Failure::Python`](speed_bump_abi::control_block::Failure::Python).
@@ -58,7 +59,7 @@ pub(crate) fn prepare(python: Python<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The verdict on the code of a frame that is about to begin. `None`: not now.
+/// The verdict on the code of a frame that is about to start. `None`: not now.
 pub(crate) fn judge(
     block: Block,
     judge: &Judge,
@@ -79,13 +80,13 @@ pub(crate) fn judge(
         judge.remember(code, unselected);
         return Some(unselected);
     }
-    let verdict = of_nameless(block, judge, code, file.text(), frame)?;
+    let verdict = judge_nameless(block, judge, code, file.text(), frame)?;
     look_into(block, judge, code, DEPTH);
     Some(verdict)
 }
 
-/// Up to 3.10.
-fn of_nameless(
+/// The verdict up to 3.10.
+fn judge_nameless(
     block: Block,
     judge: &Judge,
     code: Code<'_>,
@@ -104,10 +105,10 @@ fn of_nameless(
     let generation = block.head().generation.load(Ordering::Relaxed);
     let is_applied = block.head().applied_generation.load(Ordering::Relaxed) == generation;
     if !is_applied && life::is_claimed() {
-        // The survey will come to it. A forked child has none.
+        // The survey will judge it. A forked child has no survey.
         return None;
     }
-    // Before anything runs that could call it again.
+    // Before we run anything that could call it again.
     judge.remember(code, unselected);
     // SAFETY: the frame is about to be evaluated.
     let found = unsafe { name_of_generator(code, frame) }.or_else(|| search(code));
@@ -118,7 +119,7 @@ fn of_nameless(
     Some(judge.judge(block, code, Some(qualname)))
 }
 
-/// Judges what the code makes, and what that makes.
+/// Judges the functions that the code makes, and those that they make.
 pub(crate) fn look_into(block: Block, judge: &Judge, code: Code<'_>, depth: u32) {
     made_functions(code, &mut |made, qualname| {
         if judge.known(made).is_none() {
@@ -137,8 +138,7 @@ unsafe fn name_of_generator<'gil>(code: Code<'gil>, frame: *mut Frame) -> Option
     unsafe { said_qualname(code.python(), NonNull::new(frame::generator(frame))?, code) }
 }
 
-/// The qualified name of a function that has the code: by `gc.get_referrers`, whatever holds it, and among
-/// what is frozen.
+/// The qualified name of a function that has the code: found by `gc.get_referrers`, and among frozen objects.
 fn search<'gil>(code: Code<'gil>) -> Option<Utf8<'gil>> {
     let gc = NonNull::new(GC.load(Ordering::Acquire))?;
     if SEARCHED.fetch_add(1, Ordering::Relaxed) >= SEARCHES {
@@ -150,7 +150,7 @@ fn search<'gil>(code: Code<'gil>) -> Option<Utf8<'gil>> {
 
 fn by_referrers<'gil>(code: Code<'gil>, gc: NonNull<Object>) -> Option<Utf8<'gil>> {
     let python = code.python();
-    // SAFETY: the module is kept; the argument is what the format says; the GIL is held.
+    // SAFETY: the module stays alive; the argument is what the format says; the GIL is held.
     let holders = unsafe {
         let (method, format) = (c"get_referrers".as_ptr(), c"(O)".as_ptr());
         Owned::from_new(python, (python.api.call_method)(gc.as_ptr(), method, format, code.as_ptr()))
@@ -162,20 +162,20 @@ fn by_referrers<'gil>(code: Code<'gil>, gc: NonNull<Object>) -> Option<Utf8<'gil
     // SAFETY: an object; the function checks that it is a list.
     let count = unsafe { (python.api.list_size)(holders.as_ptr()) };
     (0..count).find_map(|number| {
-        // SAFETY: in the list, which is nobody else's and keeps its items alive.
+        // SAFETY: in the list, which only we hold and which keeps its items alive.
         let holder = unsafe { NonNull::new((python.api.list_item)(holders.as_ptr(), number))? };
         // SAFETY: a living object.
         unsafe { is_function_of(code, holder).then(|| said_qualname(python, holder, code)).flatten() }
     })
 }
 
-/// `gc.get_referrers` does not look there.
+/// `gc.get_referrers` does not search frozen objects.
 fn among_frozen<'gil>(code: Code<'gil>, gc: NonNull<Object>) -> Option<Utf8<'gil>> {
     let python = code.python();
     let Frozen::Known(chain) = Frozen::find(python, gc) else { return None };
     let mut function = None;
     let walked = chain.each(|object| {
-        // SAFETY: an object of the chain, which lives as long as nobody runs Python code.
+        // SAFETY: an object of the chain, which lives as long as no Python code runs.
         if unsafe { is_function_of(code, object) } {
             // SAFETY: as above.
             function = unsafe { Owned::from_borrowed(python, object.as_ptr()) };
@@ -185,7 +185,7 @@ fn among_frozen<'gil>(code: Code<'gil>, gc: NonNull<Object>) -> Option<Utf8<'gil
     });
     SEARCHED.fetch_add((walked / FROZEN_A_SEARCH).try_into().unwrap_or(SEARCHES), Ordering::Relaxed);
     let function = function?;
-    // SAFETY: a function, which is kept until the end of this.
+    // SAFETY: a function, which stays alive until the end of this.
     unsafe { said_qualname(python, NonNull::new(function.as_ptr())?, code) }
 }
 

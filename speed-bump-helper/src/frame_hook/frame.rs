@@ -1,4 +1,4 @@
-//! What a frame says before it is evaluated: of which code it is, and whether it begins.
+//! Reads a frame before it is evaluated: its code, and whether it starts.
 
 use core::{
     ffi::c_int,
@@ -32,7 +32,7 @@ pub(crate) const LAST_38: usize = 104;
 pub(crate) const LAST_310: usize = 96;
 /// From `f_gen` to `f_lasti`, on 3.8 to 3.10.
 const GENERATOR_TO_LAST: usize = 8;
-/// `f_lasti` of a frame that has not begun, on 3.8 to 3.10.
+/// `f_lasti` of a frame that has not started, on 3.8 to 3.10.
 const NOT_BEGUN: c_int = -1;
 /// `prev_instr` on 3.11.
 const PREVIOUS: usize = 56;
@@ -44,29 +44,29 @@ const BY_GENERATOR: u8 = 1;
 // Include/cpython/pystate.h of 3.11
 /// `cframe` of a thread state.
 const CFRAME: usize = 56;
-/// `current_frame` of what that points to.
+/// `current_frame` of the `_PyCFrame`.
 const CURRENT: usize = 8;
 // Include/cpython/code.h of 3.11
-/// `_co_firsttraceable`: the number of the instruction that begins the body.
+/// `_co_firsttraceable`: the index of the instruction that begins the body.
 const FIRST_TRACEABLE: usize = 168;
-/// `co_code_adaptive`: the instructions, behind everything else.
+/// `co_code_adaptive`: the instructions, at the end of the object.
 const INSTRUCTIONS: usize = 184;
 /// `CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR`.
 const SUSPENDABLE: c_int = 0x20 | 0x80 | 0x200;
 
-/// Where `f_gen` lies on this version; 0 where nobody asks.
+/// Offset of `f_gen` on this version; 0 if it is not used.
 static GENERATOR: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether it is known on 3.11 where a thread state says its frames.
+/// Whether we know on 3.11 where a thread state holds its frames.
 static CALLS_KNOWN_311: AtomicBool = AtomicBool::new(false);
 
-/// Checks that frames and code objects look as this file has it, by what their types say of themselves.
+/// Checks that frames and code objects have the layout in this file, by what their types report.
 ///
 /// # Errors
 /// [`Failure::Unsupported`].
 pub(crate) fn check(python: Python<'_>) -> Result<(), Fault> {
     let api = python.api;
-    let members = |of| Members::of(of, api.code.object_type);
+    let members = |of| Members::for_type(of, api.code.object_type);
     let (Some(frame), Some(code)) = (members(api.frame_type), members(api.code_type)) else {
         return Err(unknown());
     };
@@ -111,7 +111,7 @@ fn unknown() -> Fault {
     Fault::new(Failure::Unsupported, &["frames or code objects of this build are laid out in an unknown way"])
 }
 
-/// Of which code.
+/// The code of a frame.
 ///
 /// # Safety
 /// A frame that is about to be evaluated.
@@ -121,21 +121,21 @@ pub(crate) unsafe fn code(frame: *mut Frame) -> *mut Object {
     unsafe { frame.wrapping_byte_add(CODE).cast::<*mut Object>().read() }
 }
 
-/// The code of the frame that calls it, on 3.8 to 3.10; null if none does.
+/// The code of the calling frame, on 3.8 to 3.10; null if there is none.
 ///
 /// # Safety
 /// A frame that is about to be evaluated.
 #[inline]
 pub(crate) unsafe fn calling_code(frame: *mut Frame) -> *mut Object {
-    // SAFETY: as the caller promises; the frame that calls lives as long as it does.
+    // SAFETY: as the caller promises; the calling frame lives as long as it does.
     unsafe { code_or_null(frame.wrapping_byte_add(BACK).cast::<*mut Frame>().read()) }
 }
 
-/// The code of the frame that calls whatever is about to be evaluated, on 3.11: that is not in its place yet.
-/// Null if none does; `None`: this build is laid out in an unknown way.
+/// The code of the frame that calls the one that is about to be evaluated, on 3.11, where that one is not in
+/// its place yet. Null if there is none; `None`: this build has an unknown layout.
 ///
 /// # Safety
-/// The thread state that a hook is called with, before the evaluator is.
+/// The thread state that a hook is called with, before the evaluator runs.
 #[inline]
 pub(crate) unsafe fn calling_code_311(thread: *mut ThreadState) -> Option<*mut Object> {
     if !CALLS_KNOWN_311.load(Ordering::Relaxed) {
@@ -155,27 +155,28 @@ unsafe fn code_or_null(frame: *mut Frame) -> *mut Object {
     if frame.is_null() {
         return ptr::null_mut();
     }
-    // SAFETY: as the caller promises; an object begins with the count of its references.
+    // SAFETY: as the caller promises; an object begins with its reference count.
     unsafe {
         let code = code(frame);
         if code.is_null() {
             return code;
         }
-        // The first releases of 3.11 free a frame's code before the frame is gone, and that may call.
+        // The first releases of 3.11 free a frame's code before the frame, and that may make calls.
         if code.cast::<isize>().read() > 0 { code } else { ptr::null_mut() }
     }
 }
 
-/// Whether the calling thread's state says on 3.11 where its frames are, as far as that can be seen: in a
-/// part of itself where it evaluates nothing, else on the thread's stack.
+/// Whether the calling thread's state holds its frames at the expected place on 3.11, as far as that can be
+/// checked: the pointer leads into the state itself if the thread evaluates nothing, and else to the thread's
+/// stack.
 ///
 /// # Safety
 /// The state of the calling thread.
 unsafe fn says_its_frames_311(thread: *mut ThreadState) -> bool {
-    /// Less than what lies before that part, and more than a thread state has, in bytes.
+    /// In bytes: at least the offset of that part, and more than the size of a thread state.
     const BEFORE: usize = 256;
     const LARGEST: usize = 1024;
-    /// More than a thread has of a stack, nearly always.
+    /// Larger than nearly any thread's stack.
     const STACK: usize = 1 << 30;
     // SAFETY: as the caller promises.
     let place = unsafe { thread.wrapping_byte_add(CFRAME).cast::<*const u8>().read() };
@@ -186,7 +187,7 @@ unsafe fn says_its_frames_311(thread: *mut ThreadState) -> bool {
     (0..STACK).contains(&(place as usize).wrapping_sub(arch::stack_pointer()))
 }
 
-/// Whether it begins, on 3.8 to 3.10.
+/// Whether the frame starts, on 3.8 to 3.10.
 ///
 /// # Safety
 /// A frame that is about to be evaluated; `f_lasti` lies at `LAST`.
@@ -196,8 +197,8 @@ pub(crate) unsafe fn begins<const LAST: usize>(frame: *mut Frame) -> bool {
     unsafe { frame.wrapping_byte_add(LAST).cast::<c_int>().read() == NOT_BEGUN }
 }
 
-/// Whether it begins, on 3.11. The call of a generator function or the like makes the generator and nothing
-/// else; its body begins with the first resume.
+/// Whether the frame starts, on 3.11. A call of a generator function or the like only makes the generator;
+/// its body starts with the first resume.
 ///
 /// # Safety
 /// A frame of 3.11 that is about to be evaluated, and the flags of its code.
@@ -221,7 +222,7 @@ pub(crate) unsafe fn begins_311(frame: *mut Frame, code: *mut Object, flags: c_i
     }
 }
 
-/// Whether it is a generator's or the like that has begun, on 3.11.
+/// Whether it is the frame of a generator or the like that has started, on 3.11.
 ///
 /// # Safety
 /// A frame of 3.11 that is about to be evaluated, and its code.
@@ -229,11 +230,11 @@ pub(crate) unsafe fn begins_311(frame: *mut Frame, code: *mut Object, flags: c_i
 pub(crate) unsafe fn has_begun_311(frame: *mut Frame, code: *mut Object) -> bool {
     // SAFETY: as the caller promises.
     let owner = unsafe { frame.wrapping_byte_add(OWNER).cast::<u8>().read() };
-    // SAFETY: as the caller promises; of a generator's frame the flags do not matter.
+    // SAFETY: as the caller promises; for a generator's frame the flags do not matter.
     owner == BY_GENERATOR && !unsafe { begins_311(frame, code, 0) }
 }
 
-/// The generator or the like that it belongs to, on 3.8 to 3.10.
+/// The generator or the like that the frame belongs to, on 3.8 to 3.10.
 ///
 /// # Safety
 /// A frame that is about to be evaluated.

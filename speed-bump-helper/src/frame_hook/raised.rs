@@ -1,17 +1,17 @@
-//! The exception that is set while a frame is about to begin: it is not ours to lose.
+//! Saves the exception that is set while a frame is about to start: the program must not lose it.
 
 use core::ptr;
 
 use crate::python::{gil::Python, object::Object};
 
-/// The exception that was set when the frame was about to begin, set again when this is dropped.
+/// The exception that was set; dropping this sets it again.
 pub(crate) struct Raised<'gil> {
     python: Python<'gil>,
     exception: [*mut Object; 3],
 }
 
 impl<'gil> Raised<'gil> {
-    /// Until this is dropped.
+    /// Saves the exception until this is dropped.
     pub(crate) fn set_aside(python: Python<'gil>) -> Self {
         let [mut kind, mut value, mut trace] = [ptr::null_mut(); 3];
         // SAFETY: the GIL is held; the references become ours.

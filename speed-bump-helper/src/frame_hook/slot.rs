@@ -1,10 +1,10 @@
-//! The one place where an interpreter keeps its hook, and who has it: other tools want it as well.
+//! The one place where an interpreter stores its hook, shared with other tools.
 //!
-//! A tool that sets its hook finds ours there, calls it, and puts it back when it goes. So all goes well with
-//! tools that come and go, as long as they find ours: who attaches while another's hook is there waits for it
-//! to go. If it does not go, ours comes before it (`chain`). After that the helper's thread looks now and
-//! then who has the place: if nobody has, ours is set again. How much of the time another hook was there that
-//! does not call ours is told, as calls were missed then.
+//! A tool that sets its hook finds ours there, calls it, and puts it back when it goes. So tools that come
+//! and go do no harm if they find ours. If another tool's hook is there at attach, we wait until it goes. If
+//! it does not go, ours is set on top of it (`chain`). After that the helper's thread checks the place now
+//! and then: if it is empty, it sets ours again. It reports how much of the time another hook was there that
+//! does not call ours, since calls were missed then.
 
 mod beginning;
 
@@ -27,37 +27,37 @@ use crate::{
     python::{api::Api, gil::Python},
 };
 
-/// How often is looked during a session, in ms, where others were seen; the odd numbers in between keep no
-/// step with whoever comes and goes.
+/// How often we check during a session, in ms, where other tools were seen. Odd numbers, so that the checks
+/// do not keep step with a tool that comes and goes.
 const BUSY_MS: [u32; 4] = [1, 3, 2, 1];
-/// For so long after the place changed hands, in ms.
+/// How often we check for this long after the hook changed, in ms.
 const BUSY_FOR_MS: u32 = 1000;
-/// A hook that has been there for so long is here to stay, in ms.
+/// A hook that has been there for this long counts as staying, in ms.
 const STAYS_MS: u32 = 1000;
-/// Of a hook that has been there for less than this, in ms, it is not told that it does not call ours:
-/// nothing may have been called.
+/// For a hook that was there for less than this, in ms, we do not report that it does not call ours: perhaps
+/// there was no call.
 const OPEN_MS: u64 = 100;
-/// What [`ControlBlock::hook_missed`](speed_bump_abi::control_block::ControlBlock::hook_missed) is a share
-/// of.
+/// The whole that [`ControlBlock::hook_missed`](speed_bump_abi::control_block::ControlBlock::hook_missed) is
+/// a fraction of.
 const WHOLE: u64 = 1000;
 
-/// The place in the main interpreter; null as long as it is not known.
+/// The place in the main interpreter; null while it is unknown.
 static PLACE: AtomicPtr<AtomicPtr<c_void>> = AtomicPtr::new(ptr::null_mut());
-/// Another tool's hook that was there when ours was called, so by it.
+/// Another tool's hook that was there when ours was called, so it calls ours.
 static CALLS_US: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Whether other tools' hooks have ever been seen in the process.
+/// Whether this process has ever had another tool's hook.
 static OTHERS: AtomicBool = AtomicBool::new(false);
 
-/// What the helper's thread saw in this session. Nobody else writes it.
+/// What the helper's thread found in this session. No other thread writes it.
 struct Seen {
-    /// What was there at the last look, and for how long it has been, in ms.
+    /// The hook at the last check, and for how long it has been there, in ms.
     last: AtomicPtr<c_void>,
     same_ms: AtomicU32,
-    /// For how long was looked, and how much of it ours was not called for sure, in ms.
+    /// For how long we have checked, and for how much of it ours was certainly not called, in ms.
     looked_ms: AtomicU64,
     missed_ms: AtomicU64,
-    /// Of a hook that is there, and of which it is not known yet whether it calls ours.
+    /// The time of a hook that is there, if we do not know yet whether it calls ours.
     open_ms: AtomicU64,
     turn: AtomicU32,
     busy: AtomicBool,
@@ -73,11 +73,11 @@ static SEEN: Seen = Seen {
     busy: AtomicBool::new(false),
 };
 
-/// Whose hook is there.
+/// Whose hook is set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holder {
     Ours,
-    Nobody,
+    Empty,
     Other,
 }
 
@@ -85,7 +85,7 @@ fn holder(api: &Api, evaluator: Address) -> Holder {
     if is_ours(api, evaluator) {
         Holder::Ours
     } else if evaluator.is_null() || evaluator == evaluator::default() {
-        Holder::Nobody
+        Holder::Empty
     } else {
         Holder::Other
     }
@@ -97,14 +97,14 @@ fn set_alone(python: Python<'_>) {
     evaluator::set(python, ours::<false>(python.api));
 }
 
-/// Ours comes first, and has the other one evaluate. Should that call ours, the frame was counted.
+/// Ours is called first, and calls the other one. If that calls ours, the frame is counted already.
 fn set_before(python: Python<'_>, other: Address) {
     CALLS_US.store(ptr::null_mut(), Ordering::Relaxed);
     chain::to(other);
     evaluator::set(python, ours::<true>(python.api));
 }
 
-/// Takes our hook out; what the user should hear of, as bits of [`notice`].
+/// Removes our hook. Returns bits of [`notice`] for the user.
 pub(super) fn give_back(python: Python<'_>) -> u32 {
     let current = evaluator::current(python);
     notice_on_top(current);
@@ -114,24 +114,24 @@ pub(super) fn give_back(python: Python<'_>) -> u32 {
             evaluator::set(python, before);
             chain::forget();
         }
-        Holder::Nobody => chain::forget(),
-        // Should it call ours, or put ours back, ours still has evaluate whom it came after.
+        Holder::Empty => chain::forget(),
+        // If it calls ours, or puts ours back, ours still calls the hook that was there before.
         Holder::Other if CALLS_US.load(Ordering::Relaxed) == current => return notice::HOOK_COVERED,
         Holder::Other => {}
     }
     0
 }
 
-/// Another tool's hook that ours was set before is on top of ours now: so it has ours to put back when it
-/// goes, and is not to be called or put back then. As long as it stays, it is called without us.
+/// Another tool's hook that ours was set on top of is now on top of ours. So it will put ours back when it
+/// goes, and we must no longer call it or put it back. While it stays, Python calls it without us.
 fn notice_on_top(current: Address) {
     if chain::is(current) {
         chain::forget();
     }
 }
 
-/// Whether the main interpreter's memory is there, also for who does not hold the GIL: it is freed at the end
-/// of what begins by saying this, which takes milliseconds.
+/// Whether the main interpreter's memory still exists, for threads without the GIL too. Python clears this
+/// flag at the start of its finalization, which takes milliseconds, and frees the memory at the end.
 fn is_alive(api: &Api) -> bool {
     // SAFETY: neither function needs anything.
     unsafe { (api.is_initialized)() != 0 && (api.is_finalizing)() == 0 }
@@ -141,11 +141,11 @@ fn is_alive(api: &Api) -> bool {
 fn place<'i>(api: &Api) -> Option<&'i AtomicPtr<c_void>> {
     // SAFETY: needs nothing.
     let main = NonNull::new(unsafe { (api.interpreter_main)() })?;
-    // SAFETY: whoever uses it holds the GIL, or asks `is_alive` just before.
+    // SAFETY: users of the place hold the GIL, or call `is_alive` just before.
     unsafe { evaluator::place(main) }
 }
 
-/// Our hook at this address is called: if it is not the one that is there, the one that is there calls it.
+/// Our hook at this address is called. If another one is set, that one calls ours.
 #[inline]
 pub(super) fn is_called(hook: Address) {
     let place = PLACE.load(Ordering::Relaxed);
@@ -159,7 +159,7 @@ pub(super) fn is_called(hook: Address) {
 #[inline(never)]
 fn note_caller(hook: Address) {
     let Some(api) = Api::found() else { return };
-    // SAFETY: both return a pointer that is compared and nothing else; a thread runs, as it calls the hook.
+    // SAFETY: both return a pointer that is only compared; a thread runs, since it calls the hook.
     let is_main = unsafe { (api.interpreter)() == (api.interpreter_main)() };
     let Some(current) = place(api).map(|place| place.load(Ordering::Relaxed)) else { return };
     if !is_main {
@@ -169,8 +169,8 @@ fn note_caller(hook: Address) {
         CALLS_US.store(current, Ordering::Relaxed);
         notice_on_top(current);
     } else if is_over(api, current) && is_ours(api, hook) && !is_over(api, hook) && chain::is_there() {
-        // Ours was set before one that calls ours after all: nothing had been called for a while. It comes
-        // first again, or each call would come by twice.
+        // Ours was set on top of a hook that calls ours after all, when nothing had been called for a while.
+        // Put it first again, or each call would reach it twice.
         let chained = chain::before();
         CALLS_US.store(chained, Ordering::Relaxed);
         chain::forget();
@@ -179,8 +179,8 @@ fn note_caller(hook: Address) {
     }
 }
 
-/// The hook that ours had evaluate has come back: if nobody's is there now, it was the last call of its, and
-/// ours comes again.
+/// The hook that ours called has returned. If no hook is set now, that was its last call, and we set ours
+/// again.
 #[inline]
 pub(super) fn look_after() {
     let place = PLACE.load(Ordering::Relaxed);
@@ -196,7 +196,7 @@ pub(super) fn look_after() {
 fn come_again() {
     let Some(api) = Api::found() else { return };
     let Some(place) = place(api) else { return };
-    if holder(api, place.load(Ordering::Relaxed)) == Holder::Nobody
+    if holder(api, place.load(Ordering::Relaxed)) == Holder::Empty
         && WANTED.load(Ordering::Acquire)
         && !IN_THE_DEPTH.load(Ordering::SeqCst)
         && evaluator::replace_default(place, ours::<false>(api))
@@ -205,8 +205,8 @@ fn come_again() {
     }
 }
 
-/// Ours that is there: which of ours is to be there in this session. None but the one that has another's hook
-/// evaluate needs that one.
+/// Which of our hooks is to be set in this session, when one of ours is set. Only a hook set on top of
+/// another tool's must be the one that calls it.
 fn keep(api: &Api, current: Address) -> Address {
     if is_over(api, current) && chain::is_there() {
         return ours::<true>(api);
@@ -215,7 +215,7 @@ fn keep(api: &Api, current: Address) -> Address {
     ours::<false>(api)
 }
 
-/// Ours that is there becomes the one that this session wants now.
+/// If one of our hooks is set, replaces it by the one that this session wants now.
 pub(super) fn renew(python: Python<'_>) {
     let current = evaluator::current(python);
     if holder(python.api, current) == Holder::Ours {
@@ -223,7 +223,7 @@ pub(super) fn renew(python: Python<'_>) {
     }
 }
 
-/// When to look next, in ms: at the latest after so long.
+/// When to check next, in ms; at most `latest_ms`.
 pub(crate) fn next_look_ms(latest_ms: u32) -> u32 {
     if !SEEN.busy.load(Ordering::Relaxed) {
         return latest_ms;
@@ -232,8 +232,8 @@ pub(crate) fn next_look_ms(latest_ms: u32) -> u32 {
     BUSY_MS[turn as usize % BUSY_MS.len()].min(latest_ms)
 }
 
-/// Looks who has the place, so long after the last time, without the GIL. Whether somebody with the GIL
-/// should see to it ([`see_to`]).
+/// Checks without the GIL which hook is set, `after_ms` after the last time. Returns whether a thread with
+/// the GIL should call [`see_to`].
 pub(crate) fn look(api: &Api, block: Block, after_ms: u32) -> bool {
     if !WANTED.load(Ordering::Acquire) || !is_alive(api) {
         return false;
@@ -244,15 +244,15 @@ pub(crate) fn look(api: &Api, block: Block, after_ms: u32) -> bool {
     let mut stays = false;
     match holder(api, current) {
         Holder::Ours => {
-            // One of a session that timed calls, or did not, as somebody has put it back. Or one that came
-            // before another's, which has gone.
+            // A hook of a session that timed calls, or did not, which another tool has put back. Or one that
+            // was set on top of another tool's hook, which has gone.
             let hook = keep(api, current);
             let _ = place.compare_exchange(current, hook, Ordering::SeqCst, Ordering::SeqCst);
         }
-        Holder::Nobody if IN_THE_DEPTH.load(Ordering::SeqCst) => {}
-        Holder::Nobody => {
+        Holder::Empty if IN_THE_DEPTH.load(Ordering::SeqCst) => {}
+        Holder::Empty => {
             SEEN.miss(after_ms);
-            // Whoever comes from here on finds ours, or does not.
+            // Tools that come from here on find ours, or do not.
             CALLS_US.store(ptr::null_mut(), Ordering::Relaxed);
             chain::forget();
             evaluator::replace_default(place, ours::<false>(api));
@@ -276,15 +276,15 @@ pub(crate) fn look(api: &Api, block: Block, after_ms: u32) -> bool {
     stays
 }
 
-/// Has our hook come before one that stays, and never calls ours. Where nobody knows the place, it is only
-/// now that ours is found to be gone.
+/// Sets our hook on top of one that stays and never calls ours. If the place is unknown, only this notices
+/// that ours is gone.
 pub(crate) fn see_to(python: Python<'_>) {
     let current = evaluator::current(python);
     if !WANTED.load(Ordering::Acquire) {
         return;
     }
     match holder(python.api, current) {
-        Holder::Nobody if place(python.api).is_none() && !IN_THE_DEPTH.load(Ordering::SeqCst) => {
+        Holder::Empty if place(python.api).is_none() && !IN_THE_DEPTH.load(Ordering::SeqCst) => {
             SEEN.miss(STAYS_MS);
             set_alone(python);
         }
@@ -292,7 +292,7 @@ pub(crate) fn see_to(python: Python<'_>) {
             SEEN.close();
             set_before(python, current);
         }
-        Holder::Nobody | Holder::Other | Holder::Ours => {}
+        Holder::Empty | Holder::Other | Holder::Ours => {}
     }
 }
 
@@ -306,7 +306,7 @@ impl Seen {
         }
     }
 
-    /// What is there now; for how long it has been, in ms.
+    /// The hook that is set now. Returns for how long it has been, in ms.
     fn note(&self, current: Address, after_ms: u32) -> u32 {
         self.looked_ms.fetch_add(u64::from(after_ms), Ordering::Relaxed);
         let last = self.last.swap(current, Ordering::Relaxed);
@@ -323,7 +323,7 @@ impl Seen {
         same_ms
     }
 
-    /// Whether to look with the GIL, as nobody knows the place: each time that so long has passed.
+    /// Whether to check with the GIL, as the place is unknown: each time that this long has passed.
     fn is_time(&self, after_ms: u32) -> bool {
         let is_time = self.note(ptr::null_mut(), after_ms) >= STAYS_MS;
         if is_time {
@@ -337,7 +337,7 @@ impl Seen {
         self.close();
     }
 
-    /// It will not be known any more.
+    /// From here on we will not learn it.
     fn close(&self) {
         self.missed_ms.fetch_add(self.open_ms.swap(0, Ordering::Relaxed), Ordering::Relaxed);
     }

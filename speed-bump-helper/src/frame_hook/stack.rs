@@ -1,8 +1,8 @@
 //! How much of its C stack a thread has left.
 //!
 //! A hook can make a program need more of it: without one, 3.11 runs Python functions that call each other in
-//! one C function. A program that was near the end of its stack must not be pushed over. So half of every
-//! stack is left to the program.
+//! one C function. A program near the end of its stack must not overflow because of us. So we leave half of
+//! every stack to the program.
 
 use core::{
     ffi::{CStr, c_int, c_void},
@@ -13,46 +13,46 @@ use core::{
 
 use crate::{arch::stack_pointer, host, sys};
 
-/// What judging a function needs, with what Python calls for it. Measured: 5 KiB.
+/// What judging a function needs, including Python's own calls. Measured: 5 KiB.
 const TO_JUDGE: usize = 24 << 10;
 
-/// Which thread it is: numbers that are not given again soon.
+/// Identifies a thread by numbers that are not soon reused.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key(u64);
 
 impl Key {
-    /// By the numbers of its thread state and of that one's interpreter, never given again together.
+    /// From the numbers of its thread state and its interpreter; the pair is never reused.
     #[inline]
     pub(crate) fn of_thread_state(number: u64, interpreter: i64) -> Self {
-        // 0 is nobody's.
+        // 0 means no thread.
         Self((number ^ interpreter.cast_unsigned() << 32) << 1 | 1)
     }
 
-    /// Where its stack is remembered. The first threads of all interpreters have the same number.
+    /// Index of its stack's entry. The first threads of all interpreters have the same number.
     #[inline]
     fn index(self) -> usize {
         (self.0 + (self.0 >> 33) * 37) as usize % ENTRIES.len()
     }
 
-    /// Of the calling thread, by the kernel's number.
+    /// For the calling thread, from the kernel's number.
     pub(crate) fn of_this_thread() -> Self {
         Self(sys::thread_number() << 1)
     }
 }
 
-/// What is known of one stack. Only who holds the GIL reads and writes it.
+/// The bounds of one stack. Only a thread that holds the GIL reads and writes it.
 struct Entry {
     key: AtomicU64,
     low: AtomicUsize,
     high: AtomicUsize,
 }
 
-/// As many as there are threads, as far as speed is concerned.
+/// Entries for the usual number of threads; more threads only cost speed.
 static ENTRIES: [Entry; 128] =
     [const { Entry { key: AtomicU64::new(0), low: AtomicUsize::new(0), high: AtomicUsize::new(0) } }; 128];
 
-/// Whether more than half of the calling thread's stack is left. `false` also on a stack that the thread does
-/// not know, as coroutines in C have.
+/// Whether more than half of the calling thread's stack is left. `false` also on a stack that is not the
+/// thread's own, such as a coroutine's in C.
 #[inline]
 pub(crate) fn is_ample(key: Key) -> bool {
     let pointer = stack_pointer();
@@ -91,12 +91,12 @@ type Own = unsafe extern "C" fn() -> usize;
 type Stack = unsafe extern "C" fn(*const Attributes, *mut usize, *mut usize) -> c_int;
 type Destroy = unsafe extern "C" fn(*mut Attributes) -> c_int;
 
-/// The functions of pthread.h that tell, once they were looked up.
+/// The functions of pthread.h that give it, once they are found.
 static FUNCTIONS: [AtomicPtr<c_void>; 4] = [const { AtomicPtr::new(ptr::null_mut()) }; 4];
 const NAMES: [&CStr; 4] =
     [c"pthread_getattr_np", c"pthread_self", c"pthread_attr_getstack", c"pthread_attr_destroy"];
 
-/// Looks the functions up, outside of any hook. `false`: the C library lacks one.
+/// Finds those functions; not to be called in a hook. `false`: the C library lacks one.
 pub(crate) fn prepare() -> bool {
     NAMES.iter().zip(&FUNCTIONS).all(|(name, place)| {
         let found = host::symbol(name);

@@ -1,10 +1,10 @@
 //! `__getitem__` in the first releases of 3.11.
 //!
-//! There, `x[y]` that was specialised for a Python function evaluates it without looking for a hook
-//! (Python/ceval.c, BINARY_SUBSCR_GETITEM of 3.11.2; 3.11.7 looks). It does so only while the function has a
-//! version of 16 bits. So selected functions of that name get larger ones during a session: numbers that
-//! Python counts up to only after four thousand million functions. A version says nothing but whether the
-//! function is still the same; 0 has Python give it the next one.
+//! There, an `x[y]` that was specialised for a Python function evaluates it without checking for a hook
+//! (Python/ceval.c, BINARY_SUBSCR_GETITEM of 3.11.2; 3.11.7 checks). It does so only while the function has a
+//! version that fits 16 bits. So during a session, selected functions of that name get larger versions:
+//! Python would reach these numbers only after four thousand million functions. A version only tells whether
+//! the function is still the same; with 0, Python gives it the next one.
 
 use core::{
     ptr::{self, NonNull},
@@ -32,13 +32,13 @@ const FUNCTION: usize = 0;
 /// Versions from here on are ours.
 const OURS: u32 = 1 << 31;
 
-/// The interned name, which all such code objects have. Null, or nobody's, before 3.11.
+/// The interned name, which all such code objects have. Null before 3.11.
 static NAME: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
 static NEXT: AtomicU32 = AtomicU32::new(u32::MAX);
-/// Whether a function has a version of ours.
+/// Whether some function has a version of ours.
 static GIVEN: AtomicBool = AtomicBool::new(false);
 
-/// Makes ready, once a process.
+/// Prepares, once per process.
 ///
 /// # Errors
 /// [`speed_bump_abi::control_block::Failure::Python`].
@@ -46,13 +46,13 @@ pub(super) fn prepare(python: Python<'_>) -> Result<(), Fault> {
     if python.api.version.minor() != (3, 11) || !NAME.load(Ordering::Acquire).is_null() {
         return Ok(());
     }
-    // SAFETY: the text is one; the GIL is held.
+    // SAFETY: the argument is a C string; the GIL is held.
     let name = unsafe { Owned::from_new(python, (python.api.interned)(c"__getitem__".as_ptr())) };
     NAME.store(name.ok_or_else(|| python.fault(&["a string: "]))?.keep(), Ordering::Release);
     Ok(())
 }
 
-/// Before the frame of a selected function is evaluated.
+/// Call it before the frame of a selected function is evaluated.
 ///
 /// # Safety
 /// A frame of 3.11 and its code.
@@ -64,7 +64,7 @@ pub(super) unsafe fn entered(frame: *mut Frame, code: Code<'_>) {
     }
 }
 
-/// All selected functions that there are.
+/// Gives versions to all selected functions that are loaded.
 ///
 /// # Errors
 /// [`speed_bump_abi::control_block::Failure::Python`].
@@ -76,8 +76,8 @@ pub(super) fn give_versions(python: Python<'_>) -> Result<(), Fault> {
     give_selected(python, name, |code| judge.known(code))
 }
 
-/// All selected functions of the interpreter that runs, which is not the main one: once a selector. They keep
-/// their versions when the session is over.
+/// Gives versions to all selected functions of the running interpreter, which is not the main one, once per
+/// selector. They keep their versions when the session is over.
 #[cold]
 pub(super) fn give_versions_here(python: Python<'_>, block: Block) {
     let (name, Some(judge)) = (NAME.load(Ordering::Relaxed), Judge::current()) else { return };
@@ -93,7 +93,7 @@ pub(super) fn give_versions_here(python: Python<'_>, block: Block) {
     }
 }
 
-/// The functions of the interpreter that runs which have the name and are selected.
+/// Gives versions to the running interpreter's functions that have the name and are selected.
 fn give_selected(
     python: Python<'_>,
     name: *mut Object,
@@ -107,7 +107,7 @@ fn give_selected(
     })
 }
 
-/// Takes all of our versions back.
+/// Takes back all of our versions.
 pub(super) fn take_back(python: Python<'_>) {
     if !GIVEN.swap(false, Ordering::Relaxed) {
         return;
@@ -120,7 +120,7 @@ pub(super) fn take_back(python: Python<'_>) {
         }
     });
     if taken.is_err() {
-        // They stay: their subscripts are evaluated as they are with a hook.
+        // They stay: their subscripts are evaluated as with a hook.
         GIVEN.store(true, Ordering::Relaxed);
     }
 }
@@ -132,7 +132,7 @@ unsafe fn give_version(function: *mut Object) {
     let version = unsafe { version(function) };
     if version.load(Ordering::Relaxed) < OURS {
         GIVEN.store(true, Ordering::Relaxed);
-        // Not two the same: code that was specialised for one function would call the other.
+        // Never the same one twice: code that was specialised for one function would call the other.
         version.store(NEXT.fetch_sub(1, Ordering::Relaxed) | OURS, Ordering::Relaxed);
     }
 }
@@ -140,6 +140,6 @@ unsafe fn give_version(function: *mut Object) {
 /// # Safety
 /// A living function of 3.11.
 unsafe fn version<'f>(function: *mut Object) -> &'f AtomicU32 {
-    // SAFETY: as the caller promises; the GIL is held by whoever reads or writes it.
+    // SAFETY: as the caller promises; every reader and writer holds the GIL.
     unsafe { NonNull::new_unchecked(function.wrapping_byte_add(VERSION).cast::<AtomicU32>()).as_ref() }
 }

@@ -1,6 +1,6 @@
-//! The hooks of a session that times calls: a call ends when its evaluator returns, whatever happened in it.
+//! The hooks of a session that times calls. A call ends when its evaluator returns, for any reason.
 //!
-//! Generators come by each time that they go on.
+//! A hook is called each time that a generator resumes.
 
 use core::{ffi::c_int, ptr::NonNull, sync::atomic::Ordering};
 
@@ -112,7 +112,7 @@ unsafe extern "C" fn on_frame_311<const OVER: bool>(
     }
 }
 
-/// A generator or the like goes on. Whether it is of a selected function.
+/// A generator or the like resumes. Returns whether it belongs to a selected function.
 ///
 /// # Safety
 /// A frame and its code, about to be evaluated, with the GIL.
@@ -140,10 +140,10 @@ unsafe fn resume(calling: Calling, frame: *mut Frame, code: *mut Object) -> bool
     }
 }
 
-/// The frame of a timed call was evaluated.
+/// The frame of a timed call has been evaluated.
 ///
 /// # Safety
-/// The GIL is held. Of the frame nothing but its address is used: it may be gone.
+/// The GIL is held. Only the frame's address is used: the frame may be gone.
 #[inline(never)]
 unsafe fn end(frame: *mut Frame) {
     let ended = stub::now();

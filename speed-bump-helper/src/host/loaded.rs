@@ -26,20 +26,20 @@ type Visitor = unsafe extern "C" fn(*const Info, usize, *mut c_void) -> c_int;
 type Iterate = unsafe extern "C" fn(Visitor, *mut c_void) -> c_int;
 type Open = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 
-/// One path among those that are looked for.
+/// The state of a search for one library.
 struct Search<'w> {
     word: &'w [u8],
-    /// How many are passed over.
+    /// How many matches to skip.
     skip: usize,
     path: [u8; PATH_BYTES],
     found: bool,
 }
 
-/// Handles of the libraries whose file name has the word in it.
+/// Handles of the libraries whose file name contains the word.
 pub(super) fn libraries(word: &[u8]) -> impl Iterator<Item = *mut c_void> {
     let mut passed = 0;
     core::iter::from_fn(move || {
-        // Found first and opened then: while libraries are visited, their lock is held.
+        // Found first and opened afterwards: the visit holds the libraries' lock.
         let mut search = Search { word, skip: passed, path: [0; PATH_BYTES], found: false };
         passed += 1;
         // SAFETY: the functions have these signatures; the visitor gets what it expects.
@@ -54,7 +54,7 @@ pub(super) fn libraries(word: &[u8]) -> impl Iterator<Item = *mut c_void> {
 }
 
 unsafe extern "C" fn visit(info: *const Info, _: usize, search: *mut c_void) -> c_int {
-    // SAFETY: what `libraries` passes, and nobody else has it meanwhile.
+    // SAFETY: passed by `libraries`, and no other code uses it meanwhile.
     let search = unsafe { &mut *search.cast::<Search<'_>>() };
     // SAFETY: the C library passes a valid one, whose name is a text.
     let path = unsafe { CStr::from_ptr((*info).name) }.to_bytes_with_nul();

@@ -1,4 +1,4 @@
-//! A number of ours in each code object: `co_extra`, in which Python has a place for whoever asks for one.
+//! A number of ours in each code object, in `co_extra`, where Python lets tools reserve places.
 
 use core::{
     ffi::c_void,
@@ -22,16 +22,16 @@ use crate::{
 const NO_INDEX: isize = -1;
 /// Our index into `co_extra`, once there is one.
 static INDEX: AtomicIsize = AtomicIsize::new(NO_INDEX);
-/// Where `co_extra` lies in a code object, if it is read in place; else 0.
+/// Offset of `co_extra` in a code object, if we read it in place; else 0.
 static IN_PLACE: AtomicUsize = AtomicUsize::new(0);
-/// Held while a verdict is written in a free-threaded build: two threads must not make room in one code
-/// object.
+/// Held while a verdict is written in a free-threaded build: two threads must not both grow one code object's
+/// list.
 static WRITING: AtomicBool = AtomicBool::new(false);
-/// How often it is tried. A forked child may inherit it locked by a thread that it does not have; it finds
-/// its verdicts anew each time then, until it gets a session of its own.
+/// How often we try to take it. A forked child may inherit it locked by a thread that it does not have. Then
+/// it decides each verdict anew, until it gets a session of its own.
 const PATIENCE: u32 = 100_000;
 
-/// What lies there; 0 if nothing does.
+/// The number; 0 if there is none.
 #[inline]
 pub(super) fn read(code: Code<'_>) -> u64 {
     let in_place = IN_PLACE.load(Ordering::Relaxed);
@@ -40,14 +40,14 @@ pub(super) fn read(code: Code<'_>) -> u64 {
         return unsafe { read_at(code.as_ptr(), in_place) };
     }
     let mut extra: *mut c_void = ptr::null_mut();
-    // SAFETY: a living code object, the GIL is held. It fails for other objects only, and sets nothing then.
+    // SAFETY: a living code object, the GIL is held. It fails only for other objects, and then sets nothing.
     unsafe {
         (code.python().api.get_extra)(code.as_ptr(), INDEX.load(Ordering::Relaxed), &raw mut extra);
     }
     extra as u64
 }
 
-/// The same where `co_extra` lies at this offset.
+/// The same if `co_extra` is at this offset.
 ///
 /// # Safety
 /// A living code object, whose `co_extra` lies there; the GIL is held.
@@ -57,7 +57,7 @@ pub(super) unsafe fn read_at(code: *mut Object, offset: usize) -> u64 {
     unsafe { ExtraList::read(code, offset, INDEX.load(Ordering::Relaxed)) }
 }
 
-/// Puts a number there. Without memory for it there is none.
+/// Stores a number. Without memory for it, nothing is stored.
 pub(super) fn write(code: Code<'_>, bits: u64) {
     let python = code.python();
     let lock = python.api.version.free_threaded;
@@ -75,7 +75,7 @@ pub(super) fn write(code: Code<'_>, bits: u64) {
     }
 }
 
-/// In a forked child, nobody is left who held the lock.
+/// In a forked child, the holder of the lock may not exist.
 pub(super) fn unlock() {
     WRITING.store(false, Ordering::Release);
 }
@@ -88,10 +88,10 @@ struct ExtraList {
 }
 
 impl ExtraList {
-    /// What has this index; 0 if nothing has.
+    /// The value with this index; 0 if there is none.
     ///
     /// # Safety
-    /// `co_extra` lies at the offset, and nobody writes it meanwhile.
+    /// `co_extra` is at the offset, and no other thread writes it meanwhile.
     #[inline]
     unsafe fn read(code: *mut Object, offset: usize, index: isize) -> u64 {
         // SAFETY: as the caller promises.
@@ -109,15 +109,15 @@ impl ExtraList {
     }
 }
 
-/// Has verdicts read in place from now on, where the GIL keeps others from writing them meanwhile: asking
-/// Python takes as long as the rest of a look.
+/// Reads verdicts in place from now on, if the GIL keeps other threads from writing them meanwhile: a call to
+/// Python takes as long as the rest of the check.
 pub(crate) fn read_in_place(python: Python<'_>) {
     if IN_PLACE.load(Ordering::Relaxed) == 0 && !python.api.version.free_threaded {
         IN_PLACE.store(find(python).unwrap_or(0), Ordering::Relaxed);
     }
 }
 
-/// Where `co_extra` lies. `None`: that cannot be found out.
+/// Offset of `co_extra`. `None`: it cannot be found.
 pub(crate) fn find(python: Python<'_>) -> Option<usize> {
     let make = python.api.empty_code?;
     // SAFETY: the arguments are texts; the GIL is held.
@@ -131,10 +131,10 @@ pub(crate) fn find(python: Python<'_>) -> Option<usize> {
     offset_of(code, python.api.code.size)
 }
 
-/// Where `co_extra` lies, found out on a code object of one's own: it is the one word that setting a value
-/// changes. `None`: no such word.
+/// Offset of `co_extra`, found with a code object of our own: setting a value changes exactly that word.
+/// `None`: there is no such word.
 fn offset_of(code: Code<'_>, object_size: usize) -> Option<usize> {
-    /// Large and odd, so that nothing else is likely to look so.
+    /// Large and odd, so that no other word is likely to have this value.
     const VALUE: u64 = 0x5bed_b09b_5bed_b09b;
     let index = INDEX.load(Ordering::Relaxed);
     let start = code.as_ptr().cast::<u64>();
@@ -173,15 +173,15 @@ fn lock_writing() -> bool {
     locked
 }
 
-/// Has Python set a place aside in all code objects, once a process.
+/// Reserves a place in all code objects, once per process.
 ///
 /// # Errors
-/// [`Failure::Python`]: none is left.
+/// [`Failure::Python`]: all are taken.
 pub(crate) fn prepare(python: Python<'_>) -> Result<(), Fault> {
     if INDEX.load(Ordering::Relaxed) != NO_INDEX {
         return Ok(());
     }
-    // SAFETY: the GIL is held. What is stored is a number, which nothing need free.
+    // SAFETY: the GIL is held. The stored value is a number that needs no freeing.
     let index = unsafe { (python.api.request_extra)(None) };
     if index < 0 {
         python.clear();
@@ -191,16 +191,16 @@ pub(crate) fn prepare(python: Python<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Has Python set the same place aside in the interpreter that runs, which is not the one of [`prepare`]:
-/// tried once an interpreter. `false`: it cannot be the same place.
+/// Reserves the same place in the running interpreter, which is not the one of [`prepare`]: tried once per
+/// interpreter. `false`: it cannot be the same place.
 pub(crate) fn prepare_here(python: Python<'_>) -> bool {
     let Some(kept) = Kept::here(python) else { return false };
     if let Some(known) = kept.number(KeptObject::Place) {
         return known == 1;
     }
     let index = INDEX.load(Ordering::Relaxed);
-    // Places are given out from 0 on, until there is none.
-    // SAFETY: the GIL is held. What is stored is a number, which nothing need free.
+    // Python hands out places from 0 on, until none is left.
+    // SAFETY: the GIL is held. The stored value is a number that needs no freeing.
     let mut given = core::iter::from_fn(|| Some(unsafe { (python.api.request_extra)(None) }));
     let is_same = given.find(|given| !(0..index).contains(given)) == Some(index);
     kept.keep_number(KeptObject::Place, i64::from(is_same));

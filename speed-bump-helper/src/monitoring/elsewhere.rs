@@ -1,12 +1,12 @@
-//! `sys.monitoring` in interpreters beside the main one.
+//! `sys.monitoring` in interpreters other than the main one.
 //!
-//! Each has tools, events and callbacks of its own, which a thread that runs in it has to ask for. So a hook
-//! is put there that such a thread calls with its next call of a Python function: it takes itself out, sees
-//! to the interpreter, and lets the function run. What is wanted is the same for all of them, and may have
-//! changed until then.
+//! Each has its own tools, events and callbacks, and only a thread that runs in it can register them. So we
+//! set a hook there, which such a thread calls with its next call of a Python function. The hook removes
+//! itself, starts or stops the reports of its interpreter, and lets the function run. The wanted state is one
+//! for all interpreters, and may have changed by then.
 //!
-//! Not in builds without a GIL: there threads read the hook twice while another takes it out
-//! (`_PyEval_EvalFrame`, Include/internal/pycore_ceval.h).
+//! Not in builds without a GIL: there threads read the hook twice, and another thread may remove it in
+//! between (`_PyEval_EvalFrame`, Include/internal/pycore_ceval.h).
 
 use core::{
     ffi::c_int,
@@ -36,26 +36,25 @@ use crate::{
 
 /// Whether calls are to be reported.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// How often an interpreter had no `sys.monitoring`, in a row: one that begins has none yet.
+/// How often in a row an interpreter had no `sys.monitoring`: one that starts has none yet.
 static WITHOUT: AtomicU32 = AtomicU32::new(0);
-/// So often at most: importing `site` makes some hundred calls.
+/// The limit for that: importing `site` makes some hundred calls.
 const MAX_WITHOUT: u32 = 100_000;
 
-/// Calls are to be reported from here on. `false`: they cannot be.
+/// Wants calls reported from here on. `false`: they cannot be.
 pub(crate) fn begin(api: &'static Api, is_timed: bool) -> bool {
-    // Calls are counted with several locks in mind, but stacks are freed where it is known that nobody is at
-    // them.
+    // Counting assumes several locks, but stacks are freed only when no thread is known to use them.
     let can_be = hook(api).is_some() && (!is_timed || locks::expect_several(api));
     WANTED.store(can_be, Ordering::SeqCst);
     can_be
 }
 
-/// They are not from here on.
+/// Wants calls no longer reported.
 pub(crate) fn end() {
     WANTED.store(false, Ordering::SeqCst);
 }
 
-/// The hook that has an interpreter do as is wanted. `None`: it cannot be used.
+/// The hook that brings an interpreter to the wanted state. `None`: it cannot be used.
 pub(crate) fn hook(api: &Api) -> Option<Address> {
     let can_be_used = !api.version.free_threaded && !evaluator::default().is_null();
     can_be_used.then_some(on_next_call as Evaluator39 as Address)
@@ -72,7 +71,7 @@ unsafe extern "C" fn on_next_call(thread: *mut ThreadState, frame: *mut Frame, t
     unsafe { transmute::<Address, Evaluator39>(evaluator::default())(thread, frame, throw) }
 }
 
-/// Sees to the interpreter that runs, which the hook is taken out of.
+/// Brings the running interpreter to the wanted state, and removes the hook from it.
 #[cold]
 #[inline(never)]
 fn see_to_interpreter(python: Python<'_>) {
@@ -80,9 +79,10 @@ fn see_to_interpreter(python: Python<'_>) {
     let place = unsafe { NonNull::new((python.api.interpreter)()).and_then(|here| evaluator::place(here)) };
     let Some(place) = place else { return };
     let hook = on_next_call as Evaluator39 as Address;
-    // First: who wants something else from here on puts it back.
+    // First: a thread that changes the wanted state from here on sets the hook again.
     if place.compare_exchange(hook, ptr::null_mut(), Ordering::SeqCst, Ordering::SeqCst).is_err() {
-        // Another tool came in between, and calls what was there before: with each call, and for ever.
+        // Another tool came in between, and calls the hook that was there before: with each call, and for
+        // ever.
         return not_covered();
     }
     let _raised = Raised::set_aside(python);
@@ -102,7 +102,7 @@ fn see_to_interpreter(python: Python<'_>) {
     }
 }
 
-/// Whether calls are to be reported. A forked child learns of the end of a session by the block.
+/// Whether calls are to be reported. A forked child learns from the block that a session has ended.
 fn is_wanted() -> bool {
     WANTED.load(Ordering::SeqCst) && Block::current().is_some_and(Block::has_session)
 }
@@ -115,7 +115,7 @@ fn not_covered() {
     }
 }
 
-/// Has calls of this interpreter reported, or not any more.
+/// Starts or stops the reports of calls in this interpreter.
 fn settle(monitoring: &Monitoring<'_>) -> Result<(), Fault> {
     let python = monitoring.python;
     let nowhere = || Fault::new(Failure::Python, &["the interpreter keeps nothing for others"]);
@@ -157,13 +157,13 @@ fn report(monitoring: &Monitoring<'_>, kept: &Kept<'_>, tool: c_int) -> Result<(
     let more = timed::register(monitoring, tool, |listener| {
         callback(listener.which, &listener.definition).map(NonNull::as_ptr)
     })?;
-    // What answered DISABLE before is asked again. Other tools of this interpreter are, too: who had the ids
-    // here is not known.
+    // Code that answered DISABLE before must report again. This also affects other tools of this interpreter:
+    // we do not know who had the ids here.
     monitoring.restart()?;
     monitoring.listen(tool, PY_START | more)
 }
 
-/// A callback that is called with an object before its arguments: it is not the main interpreter's.
+/// A callback with a bound object before its arguments: not the main interpreter's.
 fn callback<'gil>(python: Python<'gil>, definition: &'static MethodDefinition) -> Option<Owned<'gil>> {
     // SAFETY: the GIL is held; the definition lives for ever, and so does `None` (immortal since 3.12).
     unsafe {

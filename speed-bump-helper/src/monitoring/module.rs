@@ -1,4 +1,4 @@
-//! The module `sys.monitoring` of the interpreter that runs, and what the helper asks of it.
+//! The running interpreter's module `sys.monitoring`, and the calls that the helper makes.
 
 use core::{
     ffi::{c_int, c_long},
@@ -42,14 +42,14 @@ impl<'gil> Monitoring<'gil> {
         result.ok_or_else(|| self.python.fault(&["sys.monitoring.", what, ": "]))
     }
 
-    /// Takes an id that nobody has; sooner one that is fresh, by those that were ours.
+    /// Takes a free id, preferably a fresh one, given the ids that were ours.
     pub(super) fn take_id(&self, name: *mut Object, used: u32) -> Result<c_int, Fault> {
         let fresh = TOOL_IDS.into_iter().filter(|id| is_fresh(*id, used));
         let others = TOOL_IDS.into_iter().filter(|id| !is_fresh(*id, used));
         self.take_one(name, fresh.chain(others))
     }
 
-    /// Takes the first of these ids that nobody has.
+    /// Takes the first of these ids that is free.
     pub(super) fn take_one(
         &self,
         name: *mut Object,
@@ -60,12 +60,12 @@ impl<'gil> Monitoring<'gil> {
             if holder.as_ptr() != self.python.api.none.as_ptr() {
                 continue;
             }
-            // SAFETY: the arguments are those that the format says; the objects are alive and the GIL held.
+            // SAFETY: the arguments match the format; the objects are alive and the GIL is held.
             let result = unsafe {
                 let (method, format) = (c"use_tool_id".as_ptr(), c"iO".as_ptr());
                 (self.python.api.call_method)(self.module.as_ptr(), method, format, id, name)
             };
-            // A free-threaded build may give it to somebody else in between.
+            // In a free-threaded build another tool may take it in between.
             if self.done("use_tool_id", result).is_ok() {
                 return Ok(id);
             }
@@ -73,7 +73,7 @@ impl<'gil> Monitoring<'gil> {
         Err(Fault::new(Failure::NoToolId, &["all six tool ids of sys.monitoring are in use"]))
     }
 
-    /// The name of the tool that has the id, or `None` (Python's).
+    /// The name of the tool that has the id, or Python's `None`.
     fn holder(&self, id: c_int) -> Result<Owned<'gil>, Fault> {
         // SAFETY: the argument is what the format says; the GIL is held.
         let result = unsafe {
@@ -83,7 +83,7 @@ impl<'gil> Monitoring<'gil> {
         self.done("get_tool", result)
     }
 
-    /// Whether there are tools beside the one with the id.
+    /// Whether there are tools besides the one with the id.
     pub(super) fn has_others(&self, tool: c_int) -> bool {
         let none = self.python.api.none.as_ptr();
         let is_others = |id: c_int| id != tool && self.holder(id).is_ok_and(|holder| holder.as_ptr() != none);
@@ -92,7 +92,7 @@ impl<'gil> Monitoring<'gil> {
         has_others
     }
 
-    /// Whether a tool has the id that was registered with this very object as its name.
+    /// Whether the id's tool was registered with this very object as its name.
     pub(super) fn is_named(&self, id: c_int, name: *mut Object) -> bool {
         id != NO_TOOL && !name.is_null() && self.holder(id).is_ok_and(|holder| holder.as_ptr() == name)
     }
@@ -135,7 +135,7 @@ impl<'gil> Monitoring<'gil> {
         self.done("restart_events", result).map(drop)
     }
 
-    /// Events off, callback gone, id free. Each is tried whatever becomes of the others.
+    /// Turns events off, removes the callback and frees the id. A failure of one does not stop the others.
     pub(super) fn give_back(&self, id: c_int) {
         let _ = self.listen(id, 0);
         let none = self.python.api.none.as_ptr();

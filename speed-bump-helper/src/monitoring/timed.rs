@@ -1,9 +1,9 @@
-//! What else is listened to where calls are timed: how they end, and how generators are suspended and go on.
+//! The further events for timing calls: how calls end, and how generators are suspended and resume.
 //!
-//! All of it is asked for globally. What is not selected answers `DISABLE`, as when a function begins, so
-//! that each place in its code is asked about once. Local events would spare that once; but up to 3.13 they
-//! stay with a code object when the tool has gone, and there is no list of code objects to take them from.
-//! Two events cannot be disabled before 3.15: of functions that are not selected, exceptions cost a callback
+//! All of them are enabled globally. Code that is not selected answers `DISABLE`, as for the start of a
+//! function, so each of its places reports once. Local events would avoid even that; but up to 3.13 they stay
+//! with a code object after the tool is gone, and there is no list of code objects to remove them from. Two
+//! events cannot be disabled before 3.15: an exception in a function that is not selected costs a callback
 //! that finds no call in progress.
 
 use core::{
@@ -26,14 +26,14 @@ use crate::{
     times::{self, Entering, Kind},
 };
 
-/// A callback, and the events that it is for, by their names in `sys.monitoring.events`: their numbers differ
-/// between versions.
+/// A callback and its events, by their names in `sys.monitoring.events`: their numbers differ between
+/// versions.
 pub(super) struct Listener {
-    /// What it is in another interpreter.
+    /// Its key in another interpreter.
     pub(super) which: KeptObject,
     events: &'static [&'static core::ffi::CStr],
     pub(super) definition: MethodDefinition,
-    /// That of the main interpreter.
+    /// The main interpreter's callback object.
     callback: AtomicPtr<Object>,
 }
 
@@ -44,7 +44,7 @@ impl Listener {
         Self { which, events, definition, callback: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// The callback of the main interpreter, made once a process.
+    /// The main interpreter's callback, made once per process.
     pub(super) fn of_main(&'static self, python: Python<'_>) -> Result<*mut Object, Fault> {
         if self.callback.load(Ordering::Acquire).is_null() {
             // SAFETY: the GIL is held; the definition lives for ever.
@@ -67,7 +67,7 @@ static LISTENERS: [Listener; 4] = [
     Listener::new(KeptObject::OnUnwind, &[c"PY_UNWIND"], on_unwind),
 ];
 
-/// Has the callbacks called, if the session times calls; the events to listen to.
+/// Registers the callbacks, if the session times calls. Returns the events to enable.
 pub(super) fn register(
     monitoring: &Monitoring<'_>,
     tool: c_int,
@@ -89,7 +89,7 @@ pub(super) fn register(
     Ok(events)
 }
 
-/// Has the callbacks not called any more.
+/// Unregisters the callbacks.
 pub(super) fn forget(monitoring: &Monitoring<'_>, tool: c_int) {
     let none = monitoring.python.api.none.as_ptr();
     for listener in LISTENERS.iter().filter(|listener| !listener.callback.load(Ordering::Acquire).is_null()) {
@@ -102,8 +102,8 @@ pub(super) fn forget(monitoring: &Monitoring<'_>, tool: c_int) {
     monitoring.python.clear();
 }
 
-/// Goes once through what timing a call takes, if the session times calls: of a function that is not
-/// selected, and that of others beside.
+/// Runs through the timing of a call once, if the session times calls: with a function that is not selected,
+/// and with callers as well.
 pub(super) fn rehearse(python: Python<'_>, block: Block, arguments: &[*mut Object; 2]) {
     let (Some(call), [_, on_end, ..]) = (python.api.vectorcall, &LISTENERS) else { return };
     let callback = on_end.callback.load(Ordering::Relaxed);
@@ -118,13 +118,13 @@ pub(super) fn rehearse(python: Python<'_>, block: Block, arguments: &[*mut Objec
     times::rehearse(block);
 }
 
-/// An event's number. Without it, an exception is set.
+/// An event's number. If there is none, an exception is set.
 fn number(monitoring: &Monitoring<'_>, name: &core::ffi::CStr) -> Option<c_int> {
     let number = monitoring.module.attribute(c"events")?.attribute(name)?.integer()?;
     c_int::try_from(number).ok()
 }
 
-/// A generator or coroutine goes on: `on_resume(code, offset)`.
+/// The callback for a generator or coroutine that resumes: `on_resume(code, offset)`.
 ///
 /// # Safety
 /// Python calls it, with the GIL, and with a code object as the first argument.
@@ -134,7 +134,7 @@ unsafe extern "C" fn on_resume(_: *mut Object, arguments: *const *mut Object, co
     if unsafe { resume(api, arguments, count) } { api.none.as_ptr() } else { disable(api) }
 }
 
-/// The same with an exception that is thrown into it: `on_throw(code, offset, exception)`.
+/// The same for an exception that is thrown into it: `on_throw(code, offset, exception)`.
 ///
 /// # Safety
 /// As [`on_resume`].
@@ -145,7 +145,7 @@ unsafe extern "C" fn on_throw(_: *mut Object, arguments: *const *mut Object, cou
     api.none.as_ptr()
 }
 
-/// Whether it is of a selected function.
+/// Returns whether it belongs to a selected function.
 ///
 /// # Safety
 /// As [`on_resume`].
@@ -169,7 +169,7 @@ unsafe fn resume(api: &'static Api, arguments: *const *mut Object, count: isize)
     true
 }
 
-/// A function returns or is suspended: `on_end(code, offset, value)`.
+/// The callback for a function that returns or is suspended: `on_end(code, offset, value)`.
 ///
 /// # Safety
 /// As [`on_resume`].
@@ -179,7 +179,7 @@ unsafe extern "C" fn on_end(_: *mut Object, arguments: *const *mut Object, count
     if unsafe { end(api, arguments, count) } { api.none.as_ptr() } else { disable(api) }
 }
 
-/// A function is left by an exception: `on_unwind(code, offset, exception)`.
+/// The callback for a function that an exception leaves: `on_unwind(code, offset, exception)`.
 ///
 /// # Safety
 /// As [`on_resume`].
@@ -190,7 +190,7 @@ unsafe extern "C" fn on_unwind(_: *mut Object, arguments: *const *mut Object, co
     api.none.as_ptr()
 }
 
-/// Whether it is of a selected function.
+/// Returns whether it belongs to a selected function.
 ///
 /// # Safety
 /// As [`on_resume`].
@@ -200,7 +200,7 @@ unsafe fn end(api: &'static Api, arguments: *const *mut Object, count: isize) ->
     let Some(block) = Block::current().filter(|block| count >= 1 && block.times().is_some()) else {
         return false;
     };
-    // SAFETY: there is a first argument, of which nothing but the address is looked at.
+    // SAFETY: there is a first argument, and only its address is used.
     let code = unsafe { *arguments } as usize;
     if times::leave(block, code, ended) {
         return true;

@@ -58,10 +58,10 @@ macro_rules! api {
             $maybe:ident = $($maybe_symbol:literal)|+ : fn($($maybe_argument:ty),*) $(-> $maybe_result:ty)?;
         )+ }
     ) => {
-        /// Functions and types of one CPython. All of them but the first few want the GIL.
+        /// Functions and types of one CPython. All but the first few need the GIL.
         pub(crate) struct Api {
             pub(crate) version: Version,
-            /// Where all that follows was found.
+            /// The library in which all that follows was found.
             pub(crate) library: Library,
             /// `PyCode_Type`.
             pub(crate) code_type: NonNull<Object>,
@@ -69,7 +69,7 @@ macro_rules! api {
             pub(crate) function_type: NonNull<Object>,
             /// `PyFrame_Type`.
             pub(crate) frame_type: NonNull<Object>,
-            /// Where fields of code objects lie.
+            /// Offsets of the fields of code objects.
             pub(crate) code: CodeLayout,
             /// `None`.
             pub(crate) none: NonNull<Object>,
@@ -124,9 +124,10 @@ api! {
         /// Waits for the GIL.
         gil_ensure = c"PyGILState_Ensure": fn() -> c_int;
         gil_release = c"PyGILState_Release": fn(c_int);
-        /// The calling thread's own; null where it has none.
+        /// The calling thread's own; null if it has none.
         gil_state = c"PyGILState_GetThisThreadState": fn() -> *mut ThreadState;
-        /// Has the main thread call this when it executes Python code; not 0: there is no room. Needs no GIL.
+        /// Makes the main thread call this when it next executes Python code; not 0: the queue is full. Needs
+        /// no GIL.
         add_pending_call = c"Py_AddPendingCall":
             fn(unsafe extern "C" fn(*mut c_void) -> c_int, *mut c_void) -> c_int;
         save_thread = c"PyEval_SaveThread": fn() -> *mut ThreadState;
@@ -134,13 +135,13 @@ api! {
         restore_thread = c"PyEval_RestoreThread": fn(*mut ThreadState);
         interpreter_head = c"PyInterpreterState_Head": fn() -> *mut Interpreter;
         interpreter_main = c"PyInterpreterState_Main": fn() -> *mut Interpreter;
-        /// The next in the list. Hold the list's lock.
+        /// The next in the list. The caller must hold the list's lock.
         interpreter_next = c"PyInterpreterState_Next": fn(*mut Interpreter) -> *mut Interpreter;
         /// Needs no GIL.
         interpreter_id = c"PyInterpreterState_GetID": fn(*mut Interpreter) -> i64;
-        /// That of the running thread.
+        /// The running thread's interpreter.
         interpreter = c"PyInterpreterState_Get" | c"_PyInterpreterState_Get": fn() -> *mut Interpreter;
-        /// A borrowed reference, or null without an exception: what others keep in the interpreter.
+        /// A borrowed reference, or null without an exception: a dictionary in the interpreter for tools.
         interpreter_dict = c"PyInterpreterState_GetDict": fn(*mut Interpreter) -> *mut Object;
         /// A borrowed reference, or null without an exception.
         dict_item = c"PyDict_GetItemString": fn(*mut Object, *const c_char) -> *mut Object;
@@ -187,12 +188,12 @@ api! {
     optional {
         /// From 3.12 on.
         visit_objects = c"PyUnstable_GC_VisitObjects": fn(Visitor, *mut c_void);
-        /// A code object of nothing: file, name and line.
+        /// An empty code object with this file, name and line.
         empty_code = c"PyCode_NewEmpty": fn(*const c_char, *const c_char, c_int) -> *mut Object;
         /// From 3.9 on: `callable, arguments, count, keywords`.
         vectorcall = c"PyObject_Vectorcall":
             fn(*mut Object, *const *mut Object, usize, *mut Object) -> *mut Object;
-        /// A borrowed reference; null where the thread evaluates nothing.
+        /// A borrowed reference; null if the thread evaluates nothing.
         running_frame = c"PyEval_GetFrame": fn() -> *mut Object;
         /// From 3.9 on. The frame that called a frame, or null.
         frame_back = c"PyFrame_GetBack": fn(*mut Object) -> *mut Object;
@@ -208,8 +209,8 @@ api! {
         mutex_unlock = c"PyMutex_Unlock": fn(*const AtomicU8);
         /// The calling thread's.
         thread_state = c"PyThreadState_Get": fn() -> *mut ThreadState;
-        /// Up to 3.11 that of the thread with the GIL, or null; from 3.12 on the calling thread's. Needs no
-        /// GIL.
+        /// Up to 3.11 the state of the thread with the GIL, or null; from 3.12 on the calling thread's. Needs
+        /// no GIL.
         holder = c"_PyThreadState_UncheckedGet": fn() -> *mut ThreadState;
         /// From 3.9 on. Needs no GIL.
         thread_id = c"PyThreadState_GetID": fn(*mut ThreadState) -> u64;
@@ -225,14 +226,14 @@ static PLACE: Place = Place(UnsafeCell::new(None));
 static FOUND: AtomicPtr<Option<Api>> = AtomicPtr::new(ptr::null_mut());
 
 impl Api {
-    /// The one of this process, if it has been looked up.
+    /// This process's API, if it has been looked up.
     pub(crate) fn found() -> Option<&'static Self> {
-        // SAFETY: null, or a place that is never written again.
+        // SAFETY: null, or a value that is never written again.
         unsafe { FOUND.load(Ordering::Acquire).as_ref() }?.as_ref()
     }
 
-    /// Looks it up, unless that was done. For the helper's thread alone, or the one that initialises Python.
-    /// `Ok(None)`: the version cannot be told before Python is initialised.
+    /// Looks it up, once. Only the helper's thread calls this, or the one that initialises Python.
+    /// `Ok(None)`: the version is not known before Python is initialised.
     ///
     /// # Errors
     /// [`Failure::NoPython`], [`Failure::UnknownVersion`].
@@ -245,7 +246,7 @@ impl Api {
         };
         let Some(version) = said::version(library, when)? else { return Ok(None) };
         let api = Self::resolve(library, version)?;
-        // SAFETY: nobody has seen the place yet, and there is one thread that does this.
+        // SAFETY: nothing points to the place yet, and one thread alone does this.
         unsafe { *PLACE.0.get() = Some(api) };
         FOUND.store(PLACE.0.get(), Ordering::Release);
         Self::found().map(Some).ok_or_else(|| Fault::new(Failure::NoPython, &[]))
@@ -256,7 +257,7 @@ fn first(library: Library, names: &[&CStr]) -> Option<NonNull<c_void>> {
     names.iter().find_map(|name| library.symbol(name))
 }
 
-/// One of the names in the library, or the failure that none is there.
+/// The first of the names that the library has, or the failure that it has none.
 pub(super) fn required(library: Library, names: &[&CStr]) -> Result<NonNull<c_void>, Fault> {
     first(library, names).ok_or_else(|| {
         let name = names.last().and_then(|name| name.to_str().ok()).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Code objects, read in place.
 //!
-//! Where their fields lie differs between versions, and is not written down here: the type says so itself, in
-//! `tp_members`, by which `code.co_filename` works in Python. Those fields never change.
+//! The offsets of their fields differ between versions, and are not written down here. The type itself has
+//! them in `tp_members`, which makes `code.co_filename` work in Python. These fields never change.
 
 use core::{
     ffi::c_int,
@@ -20,10 +20,10 @@ use super::{
 };
 use crate::fault::Fault;
 
-/// Where fields of code objects lie, in bytes from the object's start.
+/// Offsets of the fields of code objects, in bytes from the object's start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CodeLayout {
-    /// Of any object: its type.
+    /// The type, in any object.
     pub(crate) object_type: usize,
     filename: usize,
     name: usize,
@@ -38,15 +38,15 @@ pub(crate) struct CodeLayout {
     pub(crate) size: usize,
 }
 
-/// Where `ob_type` lies: behind the reference count, or behind what free-threaded builds have
+/// Offset of `ob_type`: after the reference count, or after the fields of free-threaded builds
 /// (Include/object.h).
 const OBJECT_TYPES: [usize; 2] = [8, 24];
 
 impl CodeLayout {
-    /// Reads it from the type.
+    /// Reads the offsets from the type.
     ///
     /// # Errors
-    /// [`Failure::Unsupported`]: types do not look as in any CPython that the helper knows.
+    /// [`Failure::Unsupported`]: types have another layout than in any CPython that the helper knows.
     pub(crate) fn read(code_type: NonNull<Object>, type_type: NonNull<Object>) -> Result<Self, Fault> {
         Self::try_read(code_type, type_type).ok_or_else(|| {
             Fault::new(Failure::Unsupported, &["code objects of this build are laid out in an unknown way"])
@@ -59,7 +59,7 @@ impl CodeLayout {
             // SAFETY: a type object is larger than that, and aligned.
             unsafe { start.add(*offset).cast::<*mut Object>().read() == type_type.as_ptr() }
         })?;
-        let members = Members::of(code_type, object_type)?;
+        let members = Members::for_type(code_type, object_type)?;
         let find = |wanted, kinds| members.find(wanted, kinds);
         let object = |wanted| find(wanted, &[OBJECT, OBJECT_OR_ERROR]);
         Some(Self {
@@ -77,7 +77,7 @@ impl CodeLayout {
 }
 
 impl CodeLayout {
-    /// Whether code objects know their qualified name.
+    /// Whether code objects hold their qualified name.
     pub(crate) fn has_qualname(&self) -> bool {
         self.qualname.is_some()
     }
@@ -91,17 +91,17 @@ pub(crate) struct Code<'gil> {
 }
 
 impl<'gil> Code<'gil> {
-    /// An object, if it is a code object.
+    /// The object as a code object, if it is one.
     ///
     /// # Safety
-    /// A living object, which outlives the result.
-    pub(crate) unsafe fn of(python: Python<'gil>, object: NonNull<Object>) -> Option<Self> {
+    /// The object is alive, and outlives the result.
+    pub(crate) unsafe fn from_object(python: Python<'gil>, object: NonNull<Object>) -> Option<Self> {
         // SAFETY: as the caller promises.
         let its_type = unsafe { type_of(python.api, object) };
         (its_type == python.api.code_type.as_ptr()).then_some(Self { object, python })
     }
 
-    /// An object that is known to be a code object.
+    /// The object as a code object, without a check.
     ///
     /// # Safety
     /// A living code object, which outlives the result.
@@ -114,7 +114,7 @@ impl<'gil> Code<'gil> {
         self.object.as_ptr()
     }
 
-    /// Who may call Python.
+    /// The right to call Python that came with it.
     pub(crate) fn python(self) -> Python<'gil> {
         self.python
     }
@@ -122,13 +122,13 @@ impl<'gil> Code<'gil> {
     /// `co_filename`.
     pub(crate) fn file(self) -> Option<Utf8<'gil>> {
         // SAFETY: a living code object.
-        unsafe { Utf8::of(self.python, self.member(self.python.api.code.filename)) }
+        unsafe { Utf8::from_string(self.python, self.member(self.python.api.code.filename)) }
     }
 
     /// `co_name`.
     pub(crate) fn name(self) -> Option<Utf8<'gil>> {
         // SAFETY: a living code object.
-        unsafe { Utf8::of(self.python, self.member(self.python.api.code.name)) }
+        unsafe { Utf8::from_string(self.python, self.member(self.python.api.code.name)) }
     }
 
     /// Whether its `co_name` is this interned string.
@@ -142,7 +142,7 @@ impl<'gil> Code<'gil> {
     pub(crate) fn qualname(self) -> Option<Utf8<'gil>> {
         let offset = self.python.api.code.qualname?;
         // SAFETY: a living code object.
-        unsafe { Utf8::of(self.python, self.member(offset)) }
+        unsafe { Utf8::from_string(self.python, self.member(offset)) }
     }
 
     /// Whether it has a `co_qualname`.
@@ -161,7 +161,7 @@ impl<'gil> Code<'gil> {
         self.integer(self.python.api.code.flags)
     }
 
-    /// Whether it is of a function, or of a lambda, a comprehension and the like: not of a class or module.
+    /// Whether it belongs to a function, a lambda, a comprehension or the like, and not to a class or module.
     pub(crate) fn is_function(self) -> bool {
         /// Include/cpython/code.h, before 3.9 Include/code.h.
         const CO_OPTIMIZED: c_int = 1;
@@ -186,11 +186,12 @@ impl<'gil> Code<'gil> {
         NonNull::new(unsafe { (self.python.api.tuple_item)(constants.as_ptr(), number) })
     }
 
-    /// `co_code`, where code objects have it as an object: up to 3.10.
+    /// `co_code`, if code objects hold it as an object: up to 3.10.
     pub(crate) fn instructions(self) -> &'gil [u8] {
         let Some(offset) = self.python.api.code.instructions else { return &[] };
         let (mut data, mut length) = (ptr::null_mut(), 0);
-        // SAFETY: a living code object; the function checks that its code is of bytes, which never change.
+        // SAFETY: a living code object; the function checks that its code is a bytes object, which never
+        // changes.
         unsafe {
             if (self.python.api.bytes_data)(self.member(offset), &raw mut data, &raw mut length) != 0 {
                 self.python.clear();
@@ -200,7 +201,7 @@ impl<'gil> Code<'gil> {
         }
     }
 
-    /// Code objects among its constants: functions, classes and comprehensions in it.
+    /// The code objects among its constants: its functions, classes and comprehensions.
     pub(crate) fn nested(self) -> impl Iterator<Item = Code<'gil>> {
         // SAFETY: a living code object, whose constants live as long as it does.
         let constants = unsafe { self.member(self.python.api.code.constants) };
@@ -209,7 +210,7 @@ impl<'gil> Code<'gil> {
         let count = if constants.is_null() { 0 } else { unsafe { (python.api.tuple_size)(constants) } };
         (0..count).filter_map(move |i| {
             // SAFETY: in the tuple, which keeps its items.
-            unsafe { Code::of(python, NonNull::new((python.api.tuple_item)(constants, i))?) }
+            unsafe { Code::from_object(python, NonNull::new((python.api.tuple_item)(constants, i))?) }
         })
     }
 

@@ -1,13 +1,13 @@
-//! Objects that a program has taken from its garbage collector, by `gc.freeze()`: servers do so before they
-//! fork. Up to 3.13 Python lists no object that is frozen, so they are read where they lie.
+//! Objects that a program has hidden from its garbage collector by `gc.freeze()`: servers do so before they
+//! fork. Up to 3.13 Python lists no frozen object, so we read them from memory.
 //!
-//! Each object has two words before it that chain it to others of its generation (`PyGC_Head`), and frozen
-//! ones are a generation of their own. Where that begins is not exported; it lies behind the three others and
-//! a pointer to the first of them (`struct _gc_runtime_state`, Include/internal/pycore_gc.h of 3.9 to 3.13,
-//! pycore_pymem.h of 3.8). It is found by that pointer, and believed if its chain has as many objects as
-//! `gc.get_freeze_count()` says. To follow the chain of millions of objects takes a tenth of a second, with
-//! the GIL, so that is done once: from then on the chain is followed when it is used, and no further than
-//! each link points back.
+//! Each object has two words before it that link it to others of its generation (`PyGC_Head`), and frozen
+//! objects are a generation of their own. The address of that one's head is not exported. It comes after the
+//! three other generations and a pointer to the first of them (`struct _gc_runtime_state`,
+//! Include/internal/pycore_gc.h of 3.9 to 3.13, pycore_pymem.h of 3.8). We find it by that pointer, and
+//! accept it if its chain has as many objects as `gc.get_freeze_count()` returns. Following a chain of
+//! millions of objects takes a tenth of a second, with the GIL, so we count only once. From then on, each use
+//! follows the chain only as long as every link points back.
 
 use core::{
     ops::ControlFlow,
@@ -17,35 +17,35 @@ use core::{
 
 use super::{gil::Python, object::Object, object::Owned};
 
-/// How much of where it lies is searched, in bytes: less than that has, and more than lies before it.
+/// How many bytes we search for it: less than that structure has, and more than its offset.
 const SEARCHED_RUNTIME_38: usize = 640;
 const SEARCHED_INTERPRETER: usize = 1024;
 const SEARCHED_INTERPRETER_313: usize = 8192;
 /// Bytes of a `struct gc_generation`: the head of its chain, a threshold and a count.
 const GENERATION: usize = 24;
-/// How many come before the pointer to the first of them.
+/// How many generations come before the pointer to the first of them.
 const GENERATIONS: usize = 3;
-/// Bytes between them and the pointer: later releases of 3.13 align the pointer alone.
+/// Bytes between them and the pointer: later releases of 3.13 align only the pointer.
 const GAPS: [usize; 2] = [0, 4];
 /// Bytes of a `PyGC_Head`, which lies right before an object.
 const HEAD: usize = 16;
-/// Bits of its second word that are no part of the address (`_PyGC_PREV_MASK`).
+/// Bits of its second word that do not belong to the address (`_PyGC_PREV_MASK`).
 const FLAGS: usize = 3;
 
-/// The head of a chain that was followed to its end and had as many objects as it should have.
+/// The head of a chain that was followed to its end and had the expected number of objects.
 static PROVEN: AtomicPtr<Links> = AtomicPtr::new(ptr::null_mut());
 
-/// The objects that are frozen. They stay so as long as nobody runs Python code.
+/// The frozen objects. They stay frozen as long as no Python code runs.
 pub(crate) enum Frozen {
     /// There are none.
     Nothing,
-    /// They can be gone through.
+    /// They can be visited.
     Known(Chain),
-    /// There are some, which this build does not show; or there may be.
+    /// There are some, or may be some, and this build does not show them.
     Hidden,
 }
 
-/// Objects that are chained to this head.
+/// The objects that are linked to this head.
 pub(crate) struct Chain {
     head: NonNull<Links>,
 }
@@ -58,7 +58,7 @@ struct Links {
 }
 
 impl Frozen {
-    /// Those of the running interpreter, which the module `gc` knows.
+    /// The running interpreter's frozen objects; `gc` is its module of that name.
     pub(crate) fn find(python: Python<'_>, gc: NonNull<Object>) -> Self {
         let chain = head(python).map(|head| Chain { head });
         if let Some(chain) = chain.as_ref()
@@ -87,11 +87,11 @@ impl Frozen {
 }
 
 impl Chain {
-    /// Shows each of them, until it is told to stop; how many were shown. Nothing may run, be made or be
-    /// freed meanwhile.
+    /// Calls `show` for each of them until it breaks. Returns how many were shown. Meanwhile nothing may run,
+    /// be made or be freed.
     pub(crate) fn each(&self, mut show: impl FnMut(NonNull<Object>) -> ControlFlow<()>) -> usize {
         let (mut links, mut shown) = (self.head.as_ptr(), 0);
-        // SAFETY: the head, or what was in the chain.
+        // SAFETY: the head, or a link that was in the chain.
         while let Some(next) = unsafe { after(links) }
             && next != self.head.as_ptr()
         {
@@ -111,11 +111,11 @@ impl Chain {
         unsafe { after(self.head.as_ptr()) == Some(self.head.as_ptr()) }
     }
 
-    /// Whether it comes back to its head after as many objects as it should have.
+    /// Whether the chain comes back to its head after the expected number of objects.
     fn is_whole(&self, count: usize) -> bool {
         let mut links = self.head.as_ptr();
         for passed in 0..=count {
-            // SAFETY: the head, or what was in the chain.
+            // SAFETY: the head, or a link that was in the chain.
             let Some(next) = (unsafe { after(links) }) else { return false };
             if next == self.head.as_ptr() {
                 return passed == count;
@@ -126,22 +126,22 @@ impl Chain {
     }
 }
 
-/// What comes next. `None`: that does not say that it comes after this.
+/// The next link. `None`: the next link does not point back.
 ///
 /// # Safety
-/// The head of a chain, or what comes after another one in it.
+/// The head of a chain, or a link after another one in it.
 unsafe fn after(links: *mut Links) -> Option<*mut Links> {
     // SAFETY: as the caller promises.
     let next = unsafe { (*links).next };
-    // SAFETY: one before it says that it comes next.
+    // SAFETY: the link before points to it.
     let points_back = || unsafe { (*next).previous } & !FLAGS == links as usize;
     (!next.is_null() && next.is_aligned() && points_back()).then_some(next)
 }
 
-/// Where the head of the chain should lie.
+/// Where the head of the chain should be.
 fn head(python: Python<'_>) -> Option<NonNull<Links>> {
     let api = python.api;
-    // Include/object.h: objects begin with the count of their references and their type.
+    // Include/object.h: objects begin with their reference count and their type.
     if api.version.free_threaded || api.code.object_type != 8 {
         return None;
     }

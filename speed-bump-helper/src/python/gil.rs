@@ -1,8 +1,8 @@
 //! Holding the interpreter.
 //!
-//! What waiting for the GIL does in a process that ends: up to 3.13 the waiting thread is ended with
-//! `pthread_exit`, from 3.14 on it hangs until the process is gone. Neither keeps the process from ending, as
-//! the thread is detached and Python does not know it. So nothing is held while the helper waits.
+//! If the process ends while a thread waits for the GIL, the thread is ended with `pthread_exit` up to 3.13;
+//! from 3.14 on it hangs until the process is gone. Neither keeps the process from ending, since the thread
+//! is detached and Python does not know it. So the helper holds nothing while it waits.
 
 use core::{ffi::c_int, marker::PhantomData};
 
@@ -15,22 +15,21 @@ use crate::{
     sys::{self, CpuClock},
 };
 
-/// For how long a thread that has given the GIL away waits in one piece, in ns, before it goes on for a
-/// while.
+/// How long a thread that has given the GIL away waits at a time, in ns, before it goes on for a while.
 const MAX_IN_ONE_PIECE_NS: u64 = 100_000_000;
 
-/// The GIL, taken by the helper's thread; in free-threaded builds, an attached thread state. Given back when
-/// dropped.
+/// The GIL, taken by the helper's thread; in free-threaded builds, an attached thread state. Dropping it
+/// gives it back.
 pub(crate) struct Gil {
     api: &'static Api,
     state: c_int,
-    /// Whether it was given away by a thread that keeps it otherwise.
+    /// Whether a thread that otherwise keeps it has given it away.
     is_offered: bool,
-    /// Since when that thread waits (`CLOCK_MONOTONIC`, in ns); `None` where there is no clock.
+    /// When that thread started to wait (`CLOCK_MONOTONIC`, in ns); `None` without a clock.
     since_ns: Option<u64>,
 }
 
-/// The right to call Python's API: somebody on this stack holds the GIL.
+/// The right to call Python's API: a function further up this stack holds the GIL.
 #[derive(Clone, Copy)]
 pub(crate) struct Python<'gil> {
     pub(crate) api: &'static Api,
@@ -38,7 +37,7 @@ pub(crate) struct Python<'gil> {
 }
 
 impl Gil {
-    /// Waits for it. `None`: the interpreter is not there yet, or no more.
+    /// Waits for it. `None`: the interpreter does not exist yet, or is gone.
     pub(crate) fn take(api: &'static Api) -> Option<Self> {
         // SAFETY: neither function needs anything.
         unsafe {
@@ -50,10 +49,10 @@ impl Gil {
         }
     }
 
-    /// The same, for the helper's thread: it is asked for when that does no harm. `go_on` is asked in
-    /// between. `None`: also if it did not want to.
+    /// The same for the helper's thread: asks for it only when that does no harm. Calls `go_on` in between.
+    /// `None`: also if `go_on` returned false.
     pub(crate) fn take_in_turn(api: &'static Api, go_on: impl FnMut(Waited) -> bool) -> Option<Self> {
-        // Before there is an interpreter nobody has it.
+        // Before there is an interpreter, no thread has it.
         // SAFETY: the function needs nothing.
         let is_there = unsafe { (api.is_initialized)() } != 0;
         if is_there && turn::wait(api, go_on) == Turn::Unwanted {
@@ -67,20 +66,20 @@ impl Gil {
         Some(gil)
     }
 
-    /// The right that comes with it.
+    /// The right to call Python that comes with it.
     pub(crate) fn python(&self) -> Python<'_> {
         Python { api: self.api, held: PhantomData }
     }
 
-    /// Lets others have it, and waits for it again. A thread that keeps it otherwise, and so may not give it
-    /// away again soon, goes on only when it has waited for long.
+    /// Lets other threads have it, and waits for it again. A thread that otherwise keeps it, and so may not
+    /// give it away again soon, goes on only after it has waited for long.
     pub(crate) fn pause(&mut self) {
         if !self.is_offered || self.has_waited_for_long() {
             self.without(|| {});
         }
     }
 
-    /// Whether it was kept for so long, in ns.
+    /// Whether it was held for this long, in ns.
     pub(crate) fn is_kept_for(&self, ns: u64) -> bool {
         let now = sys::clock_ns(CpuClock::Monotonic).zip(self.since_ns);
         now.is_some_and(|(now, since)| now.saturating_sub(since) > ns)
@@ -97,8 +96,8 @@ impl Gil {
         self.since_ns = sys::clock_ns(CpuClock::Monotonic);
     }
 
-    /// Does something that needs no GIL while others may have it, and waits for it again. A thread that keeps
-    /// it otherwise goes on meanwhile, and gives it away once more.
+    /// Calls `work`, which needs no GIL, while other threads may have it, and waits for it again. A thread
+    /// that otherwise keeps it goes on meanwhile, and gives it away once more.
     pub(crate) fn without(&mut self, work: impl FnOnce()) {
         // SAFETY: it is held.
         let thread = unsafe { (self.api.save_thread)() };
@@ -114,8 +113,8 @@ impl Gil {
         self.taken();
     }
 
-    /// Whether a thread that keeps it otherwise has given it away, and waits in Python code for the end of
-    /// what it is needed for.
+    /// Whether a thread that otherwise keeps it has given it away, and waits in Python code until we no
+    /// longer need it.
     pub(crate) fn is_offered(&self) -> bool {
         self.is_offered
     }

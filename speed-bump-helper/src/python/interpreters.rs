@@ -1,13 +1,13 @@
 //! CPython's list of its interpreters, and the lock that guards it.
 //!
-//! An interpreter is put into the list when it begins, and is in it until its memory is about to be freed:
-//! whoever has the lock may read and write a field of those that are in it, whatever becomes of them
-//! otherwise. Nobody who has the lock waits for a GIL, so it may be taken with one. The helper does not wait
-//! for it at all. Up to 3.12 it is freed when Python is finalized, which takes the GIL.
+//! An interpreter is in the list from its start until its memory is about to be freed. So a thread that holds
+//! the lock may read and write a field of an interpreter in the list, in whatever state that is. No thread
+//! waits for a GIL while it holds the lock, so it may be taken with one. The helper never waits for the lock.
+//! Up to 3.12 the lock is freed when Python is finalized, which takes the GIL.
 //!
-//! The list is exported, its lock is not. It lies before the list's head in `_PyRuntime`
-//! (`struct pyinterpreters`, Include/internal/pycore_pystate.h of 3.8, pycore_runtime.h of 3.9 to 3.13,
-//! pycore_runtime_structs.h from 3.14 on), and is found by what the words beside it are.
+//! The list is exported, its lock is not. The lock comes before the list's head in `_PyRuntime` (`struct
+//! pyinterpreters`, Include/internal/pycore_pystate.h of 3.8, pycore_runtime.h of 3.9 to 3.13,
+//! pycore_runtime_structs.h from 3.14 on). We find it by the values of the words beside it.
 
 use core::{
     ffi::c_int,
@@ -17,7 +17,7 @@ use core::{
 
 use super::api::{Api, Interpreter};
 
-/// How much of `_PyRuntime` is searched, in bytes: less than its size, 656 bytes on 3.9 and 282 KiB on 3.13.
+/// How many bytes of `_PyRuntime` we search: less than its size, 656 bytes on 3.9 and 282 KiB on 3.13.
 const SEARCHED_BEFORE_311: usize = 512;
 const SEARCHED: usize = 2048;
 /// Words of `struct pyinterpreters`: lock, head, main interpreter, next number.
@@ -30,10 +30,10 @@ const LOCKED: u8 = 1;
 /// `NOWAIT_LOCK` (Include/pythread.h).
 const AT_ONCE: c_int = 0;
 
-/// The words, once they were found.
+/// The words, once they are found.
 static FOUND: AtomicPtr<u64> = AtomicPtr::new(ptr::null_mut());
 
-/// The list, where it was found.
+/// The list, at the place where it was found.
 #[derive(Clone, Copy)]
 pub(crate) struct Interpreters {
     api: &'static Api,
@@ -46,19 +46,19 @@ pub(crate) struct Locked {
 }
 
 impl Interpreters {
-    /// Where it is. `None`: that is not certain.
+    /// Finds it. `None`: it is not certain where it is.
     pub(crate) fn find(api: &'static Api) -> Option<Self> {
         if let Some(words) = NonNull::new(FOUND.load(Ordering::Acquire)) {
             return Some(Self { api, words });
         }
         let runtime = api.library.symbol(c"_PyRuntime")?.cast::<u64>();
         let searched = if api.version.minor() < (3, 11) { SEARCHED_BEFORE_311 } else { SEARCHED };
-        // SAFETY: both return a pointer that is compared and nothing else.
+        // SAFETY: both return a pointer that is only compared.
         let (head, main) = unsafe { ((api.interpreter_head)(), (api.interpreter_main)()) };
         let mut places = (0..searched / 8 - WORDS).filter_map(|word| {
             // SAFETY: in `_PyRuntime`, which is larger, aligned, and there for ever.
             let words = unsafe { runtime.add(word) };
-            // SAFETY: the same; what others write meanwhile are words.
+            // SAFETY: the same; other threads write whole words.
             let read = |offset: usize| unsafe { words.add(offset).as_ptr().read_volatile() };
             let is_lock = if has_mutex(api) { read(0) < 4 } else { read(0) != 0 };
             let is_list = read(1) == head as u64 && read(2) == main as u64;
@@ -74,13 +74,13 @@ impl Interpreters {
         }
     }
 
-    /// The number that the next interpreter will have. The main one has 0, and none is given twice.
+    /// The number that the next interpreter will get. The main one has 0, and none is reused.
     #[inline]
     pub(crate) fn next_number(self) -> i64 {
         next_number_at(self.words)
     }
 
-    /// Takes the lock, unless somebody else has it. Up to 3.12, for who holds a GIL.
+    /// Takes the lock, unless another thread has it. Up to 3.12 the caller must hold a GIL.
     pub(crate) fn try_lock(self) -> Option<Locked> {
         let can_be_given_back = if has_mutex(self.api) {
             self.api.mutex_unlock.is_some()
@@ -94,11 +94,12 @@ impl Interpreters {
             self.mutex().compare_exchange(UNLOCKED, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
         } else {
             let lock = self.lock();
-            // SAFETY: a lock of this type. Whoever finalizes Python frees it, and has the GIL for that.
+            // SAFETY: a lock of this type. The thread that finalizes Python frees it, and holds the GIL for
+            // that.
             let acquire = |acquire: unsafe extern "C" fn(_, _) -> _| unsafe { acquire(lock, AT_ONCE) } != 0;
             !lock.is_null() && self.api.acquire_lock.is_some_and(acquire)
         };
-        // Not made before it is known: dropping it gives the lock back.
+        // Not made before the lock is held: dropping it releases the lock.
         is_taken.then(|| Locked { list: self })
     }
 
@@ -114,7 +115,7 @@ impl Interpreters {
 }
 
 impl Locked {
-    /// Goes through all of them but the main one, with their numbers.
+    /// Calls `visit` for all of them but the main one, with their numbers.
     pub(crate) fn each_other(&self, mut visit: impl FnMut(NonNull<Interpreter>, i64)) {
         let api = self.list.api;
         // SAFETY: the list does not change while the lock is held, and those in it are alive.
@@ -135,14 +136,14 @@ impl Drop for Locked {
     fn drop(&mut self) {
         let (list, api) = (self.list, self.list.api);
         if !has_mutex(api) {
-            // SAFETY: it is held since `try_lock`.
+            // SAFETY: held since `try_lock`.
             api.release_lock.into_iter().for_each(|release| unsafe { release(list.lock()) });
             return;
         }
         let mutex = list.mutex();
         if mutex.compare_exchange(LOCKED, UNLOCKED, Ordering::Release, Ordering::Relaxed).is_err() {
-            // Somebody waits, and is to be woken.
-            // SAFETY: it is held since `try_lock`.
+            // A thread waits, and must be woken.
+            // SAFETY: held since `try_lock`.
             api.mutex_unlock.into_iter().for_each(|unlock| unsafe { unlock(mutex) });
         }
     }
@@ -156,7 +157,7 @@ pub(crate) fn next_number() -> Option<i64> {
 
 #[inline]
 fn next_number_at(words: NonNull<u64>) -> i64 {
-    // SAFETY: the words are there for ever, and aligned.
+    // SAFETY: the words exist for ever, and are aligned.
     unsafe { words.add(3).cast::<AtomicI64>().as_ref() }.load(Ordering::Acquire)
 }
 

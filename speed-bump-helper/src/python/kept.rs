@@ -1,4 +1,4 @@
-//! Objects that are kept in an interpreter's own dictionary (`PyInterpreterState_GetDict`), and are freed
+//! Objects that we keep in an interpreter's own dictionary (`PyInterpreterState_GetDict`). They are freed
 //! with it.
 
 use core::{
@@ -11,13 +11,13 @@ use super::{
     object::{Object, Owned},
 };
 
-/// The dictionary of the interpreter that runs.
+/// The running interpreter's dictionary.
 pub(crate) struct Kept<'gil> {
     dict: NonNull<Object>,
     python: Python<'gil>,
 }
 
-/// KeptObject object.
+/// The objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum KeptObject {
@@ -25,13 +25,13 @@ pub(crate) enum KeptObject {
     Place = b'0',
     /// The name of our tool.
     ToolName = b'1',
-    /// The callbacks: for calls that begin, go on, end, go on with an exception, and end with one.
+    /// The callbacks: for calls that start, resume, end, resume with an exception, and end with one.
     OnStart = b'2',
     OnResume = b'3',
     OnEnd = b'4',
     OnThrow = b'5',
     OnUnwind = b'6',
-    /// The last selector for which functions of this interpreter were given versions.
+    /// The last selector for which functions of this interpreter got versions.
     Versions = b'7',
 }
 
@@ -39,31 +39,31 @@ pub(crate) enum KeptObject {
 type Key = [u8; 30];
 
 impl<'gil> Kept<'gil> {
-    /// That of the interpreter that runs. `None`: it has none.
+    /// The running interpreter's dictionary. `None`: it has none.
     pub(crate) fn here(python: Python<'gil>) -> Option<Self> {
         // SAFETY: the GIL is held, so an interpreter runs; its dictionary lives as long as it does.
         let dict = unsafe { (python.api.interpreter_dict)((python.api.interpreter)()) };
         Some(Self { dict: NonNull::new(dict)?, python })
     }
 
-    /// An object, if it is there. It lives as long as the interpreter.
+    /// An object, if it exists. It lives as long as the interpreter.
     pub(crate) fn find(&self, which: KeptObject) -> Option<NonNull<Object>> {
         let key = key(which);
-        // SAFETY: a dictionary and a text; the GIL is held.
+        // SAFETY: a dictionary and a C string; the GIL is held.
         NonNull::new(unsafe { (self.python.api.dict_item)(self.dict.as_ptr(), text(&key)) })
     }
 
-    /// A number, if it is there.
+    /// A number, if it exists.
     pub(crate) fn number(&self, which: KeptObject) -> Option<i64> {
         let number = self.find(which)?;
         // SAFETY: an object; the GIL is held.
         Some(unsafe { (self.python.api.long_as_long)(number.as_ptr()) })
     }
 
-    /// Keeps a number, in place of what was kept before. Without memory for it, an exception is set.
+    /// Stores a number, in place of the one before. Without memory for it, an exception is set.
     pub(crate) fn keep_number(&self, which: KeptObject, number: i64) {
         let key = key(which);
-        // SAFETY: a dictionary, a text and an object; the GIL is held.
+        // SAFETY: a dictionary, a C string and an object; the GIL is held.
         unsafe {
             if let Some(made) = Owned::from_new(self.python, (self.python.api.long)(number)) {
                 (self.python.api.dict_set)(self.dict.as_ptr(), text(&key), made.as_ptr());
@@ -71,7 +71,7 @@ impl<'gil> Kept<'gil> {
         }
     }
 
-    /// An object, made if it is not there. Without it, an exception may be set.
+    /// An object, made if it does not exist. If it cannot be made, an exception may be set.
     pub(crate) fn find_or_make(
         &self,
         which: KeptObject,
@@ -79,7 +79,7 @@ impl<'gil> Kept<'gil> {
     ) -> Option<NonNull<Object>> {
         self.find(which).or_else(|| {
             let (made, key) = (make()?, key(which));
-            // SAFETY: a dictionary, a text and an object; the GIL is held.
+            // SAFETY: a dictionary, a C string and an object; the GIL is held.
             let done =
                 unsafe { (self.python.api.dict_set)(self.dict.as_ptr(), text(&key), made.as_ptr()) } == 0;
             if done { self.find(which) } else { None }
@@ -87,7 +87,7 @@ impl<'gil> Kept<'gil> {
     }
 }
 
-/// The key, which names the image as well: a helper of another version has objects of its own.
+/// The key. It names the image too, so that a helper of another version has objects of its own.
 fn key(which: KeptObject) -> Key {
     static HERE: u8 = 0;
     let mut key = *b"speed-bump 0000000000000000  \0";

@@ -1,8 +1,7 @@
-//! The functions that a code object makes, and the qualified names that the compiler gave them.
+//! Lists the functions that a code object makes, with the qualified names that the compiler gave them.
 //!
-//! Up to 3.10 a code object does not know its qualified name, but whoever makes a function of it does: the
-//! name is a constant beside it, loaded just before MAKE_FUNCTION (compiler_make_closure in
-//! Python/compile.c).
+//! Up to 3.10 a code object does not hold its qualified name, but the code that makes a function of it does:
+//! the name is a constant, loaded just before MAKE_FUNCTION (compiler_make_closure in Python/compile.c).
 
 use super::{code::Code, text::Utf8};
 
@@ -11,7 +10,7 @@ const LOAD_CONST: u8 = 100;
 const MAKE_FUNCTION: u8 = 132;
 const EXTENDED_ARG: u8 = 144;
 
-/// Tells of every function. The body of a class is one, whose name is plain.
+/// Calls `tell` for every function. The body of a class counts as one, with a plain name.
 pub(crate) fn made_functions<'gil>(code: Code<'gil>, tell: &mut dyn FnMut(Code<'gil>, &str)) {
     let mut loaded = Loaded::default();
     for instruction in code.instructions().as_chunks::<2>().0 {
@@ -28,9 +27,9 @@ fn tell_of<'gil>(
     tell: &mut dyn FnMut(Code<'gil>, &str),
 ) -> Option<()> {
     // SAFETY: a constant, which lives as long as its code.
-    let made = unsafe { Code::of(code.python(), code.constant(function)?)? };
-    // SAFETY: as above; what is no string is refused.
-    let name = unsafe { Utf8::of(code.python(), code.constant(name)?.as_ptr())? };
+    let made = unsafe { Code::from_object(code.python(), code.constant(function)?)? };
+    // SAFETY: as above; anything but a string is refused.
+    let name = unsafe { Utf8::from_string(code.python(), code.constant(name)?.as_ptr())? };
     tell(made, name.text());
     Some(())
 }
@@ -43,8 +42,7 @@ struct Loaded {
 }
 
 impl Loaded {
-    /// Goes on; what a function is made of, if the instruction makes one: the numbers of its code and its
-    /// name.
+    /// Processes an instruction. If it makes a function, returns the indices of its code and its name.
     fn next(&mut self, [operation, argument]: [u8; 2]) -> Option<[usize; 2]> {
         let argument = self.argument << 8 | usize::from(argument);
         self.argument = 0;

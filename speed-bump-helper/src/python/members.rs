@@ -1,4 +1,4 @@
-//! What a type of C says of the fields of its objects, in `tp_members`: by it `code.co_filename` works in
+//! Offsets of the fields of a C type's objects, from its `tp_members`, which makes `code.co_filename` work in
 //! Python.
 
 use core::{
@@ -28,7 +28,7 @@ pub(crate) const BOOL: c_int = 14;
 const TYPE_TO_MEMBERS: usize = 232;
 /// From `ob_type` to `tp_basicsize`.
 const TYPE_TO_SIZE: usize = 24;
-/// More members than any type has that is asked.
+/// More members than any type has that we read.
 const COUNT: usize = 64;
 
 /// The members of one type.
@@ -38,10 +38,10 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// Those of a type, whose `ob_type` lies at this offset. `None`: it has none.
-    pub(crate) fn of(its_type: NonNull<Object>, object_type: usize) -> Option<Self> {
+    /// The members of a type whose `ob_type` is at this offset. `None`: it has none.
+    pub(crate) fn for_type(its_type: NonNull<Object>, object_type: usize) -> Option<Self> {
         let start = its_type.as_ptr().cast::<u8>();
-        // SAFETY: a type object whose `ob_type` lies there has its members and its size there.
+        // SAFETY: a type object whose `ob_type` is there has its members and its size there.
         let (members, size) = unsafe {
             (
                 start.add(object_type + TYPE_TO_MEMBERS).cast::<*mut Member>().read(),
@@ -51,18 +51,18 @@ impl Members {
         Some(Self { first: NonNull::new(members)?, size })
     }
 
-    /// Bytes of an object, without items that it may have.
+    /// Bytes of an object, without any items.
     pub(crate) fn object_size(&self) -> usize {
         self.size
     }
 
-    /// Where the member of this name and one of these kinds lies, in bytes from the object's start.
+    /// Offset of the member with this name and one of these kinds, in bytes from the object's start.
     pub(crate) fn find(&self, wanted: &CStr, kinds: &[c_int]) -> Option<usize> {
         (0..COUNT)
             // SAFETY: the members end with one without a name, and nothing is read beyond it.
             .map(|i| unsafe { self.first.add(i).as_ref() })
             .take_while(|member| !member.name.is_null())
-            // SAFETY: names of members are static texts.
+            // SAFETY: names of members are static C strings.
             .find(|member| unsafe { is_text(member.name, wanted) })
             .filter(|member| kinds.contains(&member.kind))
             .and_then(|member| usize::try_from(member.offset).ok())

@@ -10,21 +10,21 @@ use speed_bump_abi::control_block::Failure;
 use super::{gil::Python, text::Utf8};
 use crate::fault::{Fault, Text};
 
-/// A `PyObject`, of which nothing is known here.
+/// A `PyObject`; we know nothing of its contents here.
 #[repr(C)]
 pub(crate) struct Object {
     _opaque: [u8; 0],
 }
 
-/// A reference that is owned, and given back when dropped.
+/// An owned reference; dropping it releases it.
 pub(crate) struct Owned<'gil> {
     object: NonNull<Object>,
     python: Python<'gil>,
 }
 
 impl<'gil> Owned<'gil> {
-    /// Takes over the result of a call that returns a new reference, or null and an exception, which stays
-    /// set.
+    /// Takes over the result of a call that returns a new reference, or null and an exception. The exception
+    /// stays set.
     ///
     /// # Safety
     /// Null, or a reference that the caller owns.
@@ -32,7 +32,7 @@ impl<'gil> Owned<'gil> {
         NonNull::new(object).map(|object| Self { object, python })
     }
 
-    /// One more reference to an object that somebody else keeps alive.
+    /// One more reference to an object that other code keeps alive.
     ///
     /// # Safety
     /// Null, or a living object.
@@ -55,7 +55,7 @@ impl<'gil> Owned<'gil> {
         object
     }
 
-    /// An attribute. Without it, an exception is set.
+    /// An attribute. If there is none, an exception is set.
     pub(crate) fn attribute(&self, name: &CStr) -> Option<Self> {
         // SAFETY: the object is alive and the GIL held.
         unsafe {
@@ -64,7 +64,7 @@ impl<'gil> Owned<'gil> {
         }
     }
 
-    /// The value of an `int`. Where it is none, or too large, an exception is set.
+    /// The value of an `int`. If it is not an `int`, or too large, an exception is set.
     pub(crate) fn integer(&self) -> Option<i64> {
         // SAFETY: the object is alive and the GIL held.
         let value = unsafe { (self.python.api.long_as_long)(self.as_ptr()) };
@@ -92,7 +92,7 @@ impl<'gil> Python<'gil> {
         unsafe { (self.api.error_clear)() };
     }
 
-    /// The exception that is set, as a failure with this before it; it is discarded.
+    /// Discards the exception that is set, and returns it as a failure with these words before it.
     pub(crate) fn fault(self, before: &[&str]) -> Fault {
         let (mut kind, mut value, mut trace) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
         // SAFETY: the GIL is held, and the references become ours.
@@ -104,27 +104,27 @@ impl<'gil> Python<'gil> {
             // SAFETY: the object is alive, the GIL held.
             unsafe {
                 let said = Owned::from_new(self, (self.api.object_str)(value.as_ptr()))?;
-                Utf8::of(self, said.as_ptr())
+                Utf8::from_string(self, said.as_ptr())
             }
         });
         self.clear();
-        let mut text = Text::of(before);
+        let mut text = Text::from_parts(before);
         text.push(said.as_ref().map_or("an exception without a text", Utf8::text));
         Fault { failure: Failure::Python, text }
     }
 
-    /// A module that was imported, as `sys.modules` has it. Runs no Python code, unlike an import where the
-    /// program has replaced `__import__`.
+    /// A module that was imported, from `sys.modules`. Runs no Python code, unlike an import if the program
+    /// has replaced `__import__`.
     pub(crate) fn imported(self, name: &CStr) -> Option<Owned<'gil>> {
-        // SAFETY: the GIL is held; `sys` keeps its dictionary, and that keeps the module until we have a
-        // reference.
+        // SAFETY: the GIL is held; `sys` keeps its dictionary alive, which keeps the module alive until we
+        // have a reference.
         unsafe {
             let modules = NonNull::new((self.api.sys_object)(c"modules".as_ptr()))?;
             Owned::from_borrowed(self, (self.api.dict_item)(modules.as_ptr(), name.as_ptr()))
         }
     }
 
-    /// Imports a module, unless it was imported. Without it, an exception is set.
+    /// Imports a module, or returns the imported one. If that fails, an exception is set.
     pub(crate) fn import(self, name: &CStr) -> Option<Owned<'gil>> {
         self.imported(name).or_else(|| {
             // SAFETY: the GIL is held.

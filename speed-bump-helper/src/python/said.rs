@@ -1,11 +1,11 @@
-//! What an interpreter says of its version.
+//! Reads an interpreter's version.
 //!
-//! From 3.11 on it exports the number. Before, it has nothing but `Py_GetVersion`, which writes a text into
-//! the one buffer that all callers read (Python/getversion.c): while Python begins, its own thread may be at
-//! it, and find the text gone, or the helper may. So there it is called once Python is initialised, with the
-//! GIL where that is free, and believed when it says the same again. Where a thread has the GIL, it may keep
-//! it while it sleeps, and asking for it would do harm ([`turn`](super::turn)). Nobody initialises Python
-//! then.
+//! From 3.11 on it exports the number. Before, there is only `Py_GetVersion`, which writes a text into the
+//! one buffer that all callers read (Python/getversion.c). While Python starts, its own thread and the helper
+//! could each find the text half written by the other. So on these versions we call it only once Python is
+//! initialised, holding the GIL if that is free, and accept the text when a second call gives the same. If a
+//! thread has the GIL, it may keep it while it sleeps, and asking for it would do harm
+//! ([`turn`](super::turn)); but then no thread initialises Python.
 
 use core::{
     ffi::{CStr, c_char, c_int, c_void},
@@ -17,7 +17,7 @@ use speed_bump_abi::control_block::Failure;
 use super::{api::required, version::Version};
 use crate::{fault::Fault, host::Library, sys};
 
-/// Who asks.
+/// Who calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
     /// The helper's thread, which does not have the GIL.
@@ -28,15 +28,16 @@ pub(crate) enum Moment {
 
 /// Versions that the helper knows.
 const KNOWN: core::ops::RangeInclusive<(u8, u8)> = (3, 8)..=(3, 15);
-/// More than `Py_GetVersion` writes, in bytes.
+/// More than the longest text of `Py_GetVersion`, in bytes.
 const TEXT_BYTES: usize = 256;
-/// How often the text is read at most, and how long in between, in ns: others may write it now and then.
+/// How often we read the text at most, and the pause in between, in ns: other threads may write it now and
+/// then.
 const READS: u32 = 200;
 const BETWEEN_READS_NS: u32 = 500_000;
-/// So often in a row it has to be the same, where its end does not show that it is whole.
+/// How often in a row it must be the same, if its end does not show that it is complete.
 const THE_SAME: u32 = 20;
 
-/// The version. `Ok(None)`: that cannot be told yet.
+/// The version. `Ok(None)`: it is not known yet.
 ///
 /// # Errors
 /// [`Failure::NoPython`], [`Failure::UnknownVersion`].
@@ -44,7 +45,7 @@ pub(super) fn version(library: Library, when: Moment) -> Result<Option<Version>,
     if let Some(number) = library.symbol(c"Py_Version") {
         // SAFETY: `const unsigned long Py_Version` (Include/pylifecycle.h, from 3.11 on).
         let number = unsafe { number.cast::<u64>().read() };
-        let known = u32::try_from(number).map(Version::of_hex).ok().filter(is_known);
+        let known = u32::try_from(number).map(Version::from_hex).ok().filter(is_known);
         return known
             .map(Some)
             .ok_or_else(|| Fault::new(Failure::UnknownVersion, &["by its Py_Version, which is not known"]));
@@ -73,8 +74,8 @@ fn initialised(library: Library) -> Result<Option<Version>, Fault> {
     })?;
     let (ensure, release) = (find(&[c"PyGILState_Ensure"])?, find(&[c"PyGILState_Release"])?);
     let holder = find(&[c"_PyThreadState_UncheckedGet"])?;
-    // SAFETY: the functions of these names have these signatures in all versions up to 3.10. Those that are
-    // called without the GIL need none: that which tells who has it reads a word of `_PyRuntime`
+    // SAFETY: the functions of these names have these signatures in all versions up to 3.10. Those that we
+    // call without the GIL need none: the one that returns the holder of the GIL reads a word of `_PyRuntime`
     // (Python/pystate.c).
     unsafe {
         let says = |function: *mut c_void| transmute::<*mut c_void, Says>(function)() != 0;
@@ -94,14 +95,14 @@ fn initialised(library: Library) -> Result<Option<Version>, Fault> {
     }
 }
 
-/// What it says now.
+/// Reads the text once.
 fn said(function: *mut c_void) -> Text {
     // SAFETY: the function has this signature in every CPython.
     let text = unsafe { transmute::<*mut c_void, GetVersion>(function)() };
     let mut bytes = [0; TEXT_BYTES];
     for (number, byte) in bytes.iter_mut().enumerate() {
-        // SAFETY: the buffer ends with a NUL, which is not passed, whoever writes it; or at its end, which
-        // is as far away.
+        // SAFETY: the buffer ends with a NUL, which we do not pass, no matter which thread writes it; or with
+        // its last byte, which is as far away.
         *byte = unsafe { text.wrapping_add(number).cast::<u8>().read_volatile() };
         if *byte == 0 {
             break;
@@ -110,7 +111,7 @@ fn said(function: *mut c_void) -> Text {
     Text { bytes }
 }
 
-/// A text as it was read.
+/// The text of one reading.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Text {
     bytes: [u8; TEXT_BYTES],
@@ -135,7 +136,7 @@ fn text_of(library: Library, said: impl Fn(*mut c_void) -> Text) -> Result<Optio
     })
 }
 
-/// The version that a text says which is whole; or the text that was read last.
+/// The version in a complete text; or the text that was read last.
 fn believed(read: impl Fn() -> Text, pause: impl Fn()) -> Result<Version, Text> {
     let mut last = read();
     let mut same = 0;
@@ -166,7 +167,7 @@ mod tests {
         Text { bytes }
     }
 
-    /// What is believed of texts that are read one after the other, the last one again and again.
+    /// The version that a sequence of readings gives; the last text repeats.
     fn believed_of(texts: &[&str]) -> Result<u32, String> {
         let left = RefCell::new(texts.iter().rev().copied().collect::<Vec<_>>());
         let read = || {

@@ -1,4 +1,4 @@
-//! Texts out of Python strings.
+//! Text from Python strings.
 
 use core::{ffi::c_char, ptr, slice};
 
@@ -11,17 +11,17 @@ use super::{
 pub(crate) struct Utf8<'gil> {
     bytes: *const u8,
     length: usize,
-    /// Whose bytes they are.
+    /// The object that owns the bytes.
     _owner: Owned<'gil>,
 }
 
 impl<'gil> Utf8<'gil> {
-    /// Of a string; lone surrogates in it, as in file names that are not UTF-8, are read as U+FFFD, as the
-    /// loader does. `None`: not a string, or no memory.
+    /// The text of a string. Lone surrogates, as in file names that are not UTF-8, become U+FFFD, as in the
+    /// loader. `None`: not a string, or no memory.
     ///
     /// # Safety
     /// Null, or a living object.
-    pub(crate) unsafe fn of(python: Python<'gil>, string: *mut Object) -> Option<Self> {
+    pub(crate) unsafe fn from_string(python: Python<'gil>, string: *mut Object) -> Option<Self> {
         // SAFETY: as the caller promises.
         let string = unsafe { Owned::from_borrowed(python, string) }?;
         let mut length = 0;
@@ -48,15 +48,14 @@ impl<'gil> Utf8<'gil> {
             return None;
         }
         let length = usize::try_from(length).ok()?;
-        // SAFETY: the bytes of an object that was made just now and that nobody else has.
+        // SAFETY: the bytes of an object that was just made and that no other code has.
         replace_surrogates(unsafe { slice::from_raw_parts_mut(data.cast(), length) });
         Some(Self { bytes: data.cast(), length, _owner: encoded })
     }
 
     /// The text.
     pub(crate) fn text(&self) -> &str {
-        // SAFETY: the owner keeps the bytes; Python's strings and its encoder never make anything but UTF-8
-        // of them.
+        // SAFETY: the owner keeps the bytes alive, and Python's strings and its encoder only make UTF-8.
         unsafe { str::from_utf8_unchecked(slice::from_raw_parts(self.bytes, self.length)) }
     }
 }

@@ -1,14 +1,14 @@
-//! When the GIL may be asked for without harm.
+//! Decides when the helper may ask for the GIL without harm.
 //!
-//! A thread that waits for the GIL as CPython has it wait sets a flag. The thread with the GIL gives it away
-//! when it sees the flag, and then waits until another has taken it. Some programs keep the GIL while they
+//! A thread that waits for the GIL through CPython sets a flag. The thread with the GIL gives it away when it
+//! sees the flag, and then waits until another thread has taken it. Some programs keep the GIL while they
 //! sleep, as uWSGI does without `--enable-threads`, and fork in C. A child that is forked while the helper
-//! waits inherits the flag and not the helper: it gives the GIL away and waits for ever. So the helper looks
-//! first, and asks where the GIL is free, or is passed on, or a thread that computes has it.
+//! waits inherits the flag but not the helper: it gives the GIL away and waits for ever. So the helper checks
+//! first, and asks only if the GIL is free, is passed on, or is held by a thread that computes.
 //!
-//! Otherwise it puts a call into Python's queue (`Py_AddPendingCall`), which the main thread makes as soon as
-//! it executes Python code: that offers the GIL to the helper. A child that is forked meanwhile inherits the
-//! queue, and begins the session for itself with its first Python code.
+//! Otherwise it adds a call to Python's queue (`Py_AddPendingCall`). The main thread makes the call as soon
+//! as it executes Python code, and so offers the GIL to the helper. A child that is forked meanwhile inherits
+//! the queue, and starts the session for itself with its first Python code.
 
 mod breaker;
 mod holder;
@@ -26,49 +26,49 @@ use self::{holder::Holder, load::Load};
 use super::api::Api;
 use crate::{block::Block, life, session, sys};
 
-/// How often the GIL is looked at, in ms; CPython's own threads look as often.
+/// How often we check the GIL, in ms; CPython's own threads check as often.
 const LOOK_EVERY_MS: u32 = 5;
-/// Looks until a call is put into the queue: nearly always the GIL is free by then.
+/// Checks before we add a call to the queue: nearly always the GIL is free by then.
 const LOOKS_ALONE: u32 = 2;
-/// For how long the main thread offers the GIL, in looks of 1 ms. A helper that comes later asks for it.
+/// How long the main thread offers the GIL, in checks of 1 ms. A helper that comes later must ask for it.
 const OFFERED_MS: u32 = 100;
 
-/// For how long the main thread waits for the helper's work, in looks of 5 ms: for longer than that takes.
+/// How long the main thread waits for the helper's work, in checks of 5 ms: longer than the work takes.
 const TAKEN_LOOKS: u32 = 2_000;
 
-/// Nobody waits for the main thread.
+/// No thread waits for the main thread.
 const NOBODY: u32 = 0;
-/// The helper's thread does.
+/// The helper's thread waits for it.
 const WANTED: u32 = 1;
 /// The main thread has given the GIL away, and waits until it is taken.
 const OFFERED: u32 = 2;
-/// The helper has it, and the main thread waits until the helper has done its work: before it would ask for
-/// the GIL as CPython does.
+/// The helper has it, and the main thread waits until the helper is done: otherwise it would ask for the GIL
+/// as CPython does.
 const TAKEN: u32 = 3;
 
 static STAGE: AtomicU32 = AtomicU32::new(NOBODY);
 /// Whether the call is in Python's queue.
 static IS_QUEUED: AtomicBool = AtomicBool::new(false);
 
-/// What came of waiting.
+/// The result of waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Nobody wants it any more.
+    /// The caller no longer wants the GIL.
     Unwanted,
-    /// The GIL may be asked for, or is offered.
+    /// The caller may ask for the GIL, or it is offered.
     Comes,
 }
 
-/// Where a wait is.
+/// The progress of a wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waited {
-    /// For how long it has gone on, in ms.
+    /// How long it has lasted, in ms.
     pub(crate) ms: u32,
     /// Whether the process computes.
     pub(crate) is_busy: bool,
 }
 
-/// Waits until the GIL may be asked for. `go_on` is asked in between.
+/// Waits until the GIL may be asked for. Calls `go_on` in between.
 pub(super) fn wait(api: &'static Api, mut go_on: impl FnMut(Waited) -> bool) -> Turn {
     let mut first = None;
     let mut load = Load::begin();
@@ -78,9 +78,9 @@ pub(super) fn wait(api: &'static Api, mut go_on: impl FnMut(Waited) -> bool) -> 
             break Turn::Comes;
         }
         let holder = match holder::holder(api) {
-            Some(Holder::Somebody(holder)) => holder,
-            // Where it cannot be told, there is no better way.
-            Some(Holder::Nobody) | None => break Turn::Comes,
+            Some(Holder::Thread(holder)) => holder,
+            // If the holder cannot be found, there is no better way.
+            Some(Holder::Free) | None => break Turn::Comes,
         };
         if *first.get_or_insert(holder) != holder || load.others_compute() {
             break Turn::Comes;
@@ -101,7 +101,7 @@ pub(super) fn wait(api: &'static Api, mut go_on: impl FnMut(Waited) -> bool) -> 
     turn
 }
 
-/// The helper has the GIL. Whether the main thread waits for it to be done.
+/// The helper has the GIL. Returns whether the main thread waits until it is done.
 pub(super) fn taken() -> bool {
     let is_offered = STAGE.compare_exchange(OFFERED, TAKEN, Ordering::AcqRel, Ordering::Acquire).is_ok();
     if !is_offered {
@@ -110,17 +110,17 @@ pub(super) fn taken() -> bool {
     is_offered
 }
 
-/// The helper does not need the GIL any more: the main thread goes on.
+/// The helper no longer needs the GIL: the main thread goes on.
 pub(super) fn over() {
     if STAGE.swap(NOBODY, Ordering::AcqRel) >= OFFERED {
         sys::wake(&STAGE);
     }
 }
 
-/// Has the main thread offer the GIL when it executes Python code. `false`: Python's queue is full.
+/// Makes the main thread offer the GIL when it executes Python code. `false`: Python's queue is full.
 fn queue(api: &Api) -> bool {
     let _ = STAGE.compare_exchange(NOBODY, WANTED, Ordering::AcqRel, Ordering::Acquire);
-    // What was not needed before is there still.
+    // A call that was not needed before is still in the queue.
     if IS_QUEUED.swap(true, Ordering::AcqRel) {
         return true;
     }
@@ -169,12 +169,12 @@ unsafe extern "C" fn offer(_: *mut c_void) -> c_int {
     0
 }
 
-/// A child that was forked while the helper waited has no thread of the helper's: it begins by itself.
+/// A child that was forked while the helper waited has no helper thread: it starts the session by itself.
 #[cold]
 fn begin_in_child(api: &'static Api) {
     let is_wanted = |block: &Block| block.has_session() && block.command() != HelperCommand::Leave;
     let Some(block) = Block::current().filter(is_wanted) else { return };
-    // What the session does takes the thread's own state, which is of the main interpreter: with the GIL of
+    // The session takes the thread's own state, which belongs to the main interpreter. With the GIL under
     // another state it would wait for itself (a sub-interpreter of 3.8).
     // SAFETY: the GIL is held.
     let is_own = api.thread_state.is_some_and(|current| unsafe { current() == (api.gil_state)() });

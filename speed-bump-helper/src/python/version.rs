@@ -1,4 +1,4 @@
-//! Which CPython it is, by its number, or by what `Py_GetVersion` says.
+//! The version of CPython, from its number or from the text of `Py_GetVersion`.
 
 /// A version of CPython.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,13 +10,13 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    /// By `Py_Version`.
-    pub(crate) fn of_hex(hex: u32) -> Self {
+    /// From `Py_Version`.
+    pub(crate) fn from_hex(hex: u32) -> Self {
         Self { hex, free_threaded: false }
     }
 
-    /// The same, as what lies before the type of an object tells whether it is built without the GIL: from
-    /// 3.13 on no other build has more there than the count of its references.
+    /// The same version, with the GIL or without, by the size of what precedes an object's type: from 3.13
+    /// on, only builds without the GIL have more there than the reference count.
     pub(crate) fn with_layout(self, object_type: usize) -> Self {
         let free_threaded = self.minor() >= (3, 13) && object_type > size_of::<usize>();
         Self { free_threaded, ..self }
@@ -26,7 +26,7 @@ impl Version {
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let (major, rest) = number(text)?;
         let (minor, rest) = number(rest.strip_prefix(b".")?)?;
-        // A version without a third part is one of somebody's own making; it is the first.
+        // A version without a third part is someone's own build; we read it as `.0`.
         let (micro, rest) = rest.strip_prefix(b".").and_then(number).unwrap_or((0, rest));
         // PY_RELEASE_LEVEL (Include/patchlevel.h)
         let (level, rest) = match rest {
@@ -40,7 +40,7 @@ impl Version {
             return None;
         }
         let hex = major << 24 | minor << 16 | micro << 8 | level << 4 | serial;
-        Some(Self::of_hex(hex))
+        Some(Self::from_hex(hex))
     }
 
     /// Major and minor version.
@@ -72,7 +72,7 @@ mod tests {
             ("3.10.0rc2 (main, Aug 2025) [GCC 13.3.0]", 0x030a_00c2),
             ("3.9.0a7 (main) [Clang]", 0x0309_00a7),
         ] {
-            assert_eq!(Version::parse(text.as_bytes()), Some(Version::of_hex(hex)), "{text}");
+            assert_eq!(Version::parse(text.as_bytes()), Some(Version::from_hex(hex)), "{text}");
         }
         for text in ["", "3", "3.", "python", "3.999.1", "99999.1"] {
             assert_eq!(Version::parse(text.as_bytes()), None, "{text}");
@@ -88,7 +88,11 @@ mod tests {
             (0x030f_00a7, 24, true),
             (0x0308_12f0, 24, false),
         ] {
-            assert_eq!(Version::of_hex(hex).with_layout(object_type).free_threaded, free_threaded, "{hex:x}");
+            assert_eq!(
+                Version::from_hex(hex).with_layout(object_type).free_threaded,
+                free_threaded,
+                "{hex:x}"
+            );
         }
     }
 }

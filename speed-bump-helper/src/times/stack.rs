@@ -1,23 +1,23 @@
-//! The calls that a thread has in progress, and what becomes known when one ends.
+//! The calls that a thread has in progress, and the times of one that ends.
 //!
-//! Calls end in the order of a stack, nearly always. Where they do not (greenlets switch, an end was not
-//! seen), those in between are dropped: their time counts nowhere, and everything below is right again.
+//! Calls end in the order of a stack, nearly always. If they do not (greenlets switch, an end was missed),
+//! the calls in between are dropped: their time is not counted, and all calls below are right again.
 
-/// Calls in progress that are known. Python allows 1,000 unless the program says otherwise.
+/// The most calls in progress per thread. Python allows 1,000 unless the program raises the limit.
 pub(super) const DEPTH: usize = 2048;
 
 /// A call in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Call {
-    /// What its end is known by: the address of its code or of its frame.
+    /// Its end is recognised by this: the address of its code or of its frame.
     identity: usize,
     /// When it began.
     start: u64,
-    /// How much of the time since then is that of timed calls that it made.
+    /// The part of the time since then that timed callees took.
     callees: u64,
     function: u32,
-    /// What it took the helper to let it begin, which is nobody's own time.
+    /// The helper's own time for starting the call; it counts for no function.
     lead: u32,
     /// The level of the caller and the function as a pair, or [`NO_PAIR`].
     pair: u32,
@@ -27,7 +27,7 @@ pub(super) struct Call {
 pub(super) const NO_PAIR: u32 = u32::MAX;
 
 impl Call {
-    /// Has it begin only now, because what went before was the helper's work.
+    /// Sets its start to now, since the time before was the helper's work.
     #[inline]
     pub(super) fn begin_at(&mut self, now: u64) {
         self.lead = u32::try_from(passed(self.start, now)).unwrap_or(u32::MAX);
@@ -35,19 +35,19 @@ impl Call {
     }
 }
 
-/// Those of a thread.
+/// The stack of a thread.
 pub(super) struct Stack<'a> {
     pub(super) calls: &'a mut [Call],
-    /// How often each function is in progress, and behind those each pair of a caller and a function.
+    /// How often each function is in progress; after those, each pair of a caller and a function.
     pub(super) levels: &'a mut [u16],
-    /// How many are in progress; those beyond the room are counted and not known.
+    /// How many calls are in progress; those beyond the capacity are only counted.
     pub(super) depth: &'a mut usize,
 }
 
-/// A call that began.
+/// A call that started.
 pub(super) struct Entered<'a> {
     pub(super) call: &'a mut Call,
-    /// Whether another one of the function is in progress.
+    /// Whether another call of the function is in progress.
     pub(super) recursive: bool,
 }
 
@@ -58,16 +58,16 @@ pub(super) struct Ended {
     /// Its time without that of its callees.
     pub(super) own: u64,
     pub(super) total: u64,
-    /// Whether no other one of the function is in progress.
+    /// Whether no other call of the function is in progress.
     pub(super) is_outermost: bool,
     /// The level of its pair, or [`NO_PAIR`].
     pub(super) pair: u32,
-    /// Whether no other one of the pair is in progress.
+    /// Whether no other call of the pair is in progress.
     pub(super) is_outermost_of_pair: bool,
 }
 
 impl Stack<'_> {
-    /// A call begins. `None`: there is no room for it.
+    /// A call starts. `None`: there is no room for it.
     #[inline]
     pub(super) fn enter(
         &mut self,
@@ -87,7 +87,7 @@ impl Stack<'_> {
         Some(Entered { call, recursive })
     }
 
-    /// A call ends, if it is the one that began last.
+    /// Ends a call, if it is the one that started last.
     #[inline]
     pub(super) fn leave_last(&mut self, identity: usize, now: u64) -> Option<Ended> {
         let depth = self.depth.checked_sub(1)?;
@@ -106,8 +106,8 @@ impl Stack<'_> {
         Some(Ended { function, own, total, is_outermost, pair, is_outermost_of_pair })
     }
 
-    /// A call of a timed function ends that is not the one that began last, and how many were dropped for
-    /// that. One that is not known at all began before it was timed.
+    /// Ends a call of a timed function that is not the one that started last. Returns how many were dropped
+    /// for that. An unknown call started before calls were timed.
     #[cold]
     pub(super) fn leave_below(&mut self, identity: usize, now: u64) -> (Option<Ended>, u32) {
         if *self.depth > self.calls.len() {
@@ -129,14 +129,14 @@ impl Stack<'_> {
         (self.leave_last(identity, now), dropped)
     }
 
-    /// A call less is in progress; whether none of its function is any more, and none of its pair.
+    /// One call less is in progress. Returns whether none of its function is left, and none of its pair.
     #[inline]
     fn lower(&mut self, call: &Call) -> (bool, bool) {
         (lower(self.levels, call.function), call.pair == NO_PAIR || lower(self.levels, call.pair))
     }
 }
 
-/// One more is in progress; whether there was one.
+/// Adds one. Returns whether there was one before.
 #[inline]
 fn raise(levels: &mut [u16], number: u32) -> bool {
     let Some(level) = levels.get_mut(number as usize) else { return false };
@@ -145,7 +145,7 @@ fn raise(levels: &mut [u16], number: u32) -> bool {
     there_was_one
 }
 
-/// One less is in progress; whether none is any more.
+/// Subtracts one. Returns whether none is left.
 #[inline]
 fn lower(levels: &mut [u16], number: u32) -> bool {
     let Some(level) = levels.get_mut(number as usize) else { return true };
@@ -153,7 +153,7 @@ fn lower(levels: &mut [u16], number: u32) -> bool {
     *level == 0
 }
 
-/// What has passed; nothing where the clock was set back.
+/// The difference; 0 if the clock was set back.
 #[inline]
 fn passed(from: u64, to: u64) -> u64 {
     to.saturating_sub(from)
@@ -169,8 +169,8 @@ mod tests {
     const G: usize = 200;
     const H: usize = 300;
 
-    /// A stack of at most four calls of functions 1 to 3, which are known by 100 to 300. The pair of a
-    /// caller and a callee has the level of ten times the one and the other.
+    /// A stack of at most four calls of functions 1 to 3, with the identities 100 to 300. The pair of a
+    /// caller and a callee has the level 10 × caller + callee.
     struct Thread {
         calls: [Call; 4],
         levels: [u16; 34],
@@ -188,7 +188,7 @@ mod tests {
             Stack { calls: &mut self.calls, levels: &mut self.levels, depth: &mut self.depth }
         }
 
-        /// Whether it was recursive.
+        /// Returns whether it was recursive.
         fn enter(&mut self, identity: usize, at: u64) -> Option<bool> {
             let function = u32::try_from(identity / 100).unwrap();
             let last = self.depth.checked_sub(1).and_then(|last| self.calls.get(last));
@@ -196,7 +196,7 @@ mod tests {
             self.stack().enter(identity, function, pair, at).map(|entered| entered.recursive)
         }
 
-        /// Own time, whole time, whether it was the outermost one.
+        /// Returns own time, whole time, and whether it was the outermost call.
         fn leave(&mut self, identity: usize, at: u64) -> (u64, u64, bool) {
             let ended = self.stack().leave_last(identity, at).unwrap();
             assert_eq!(ended.function as usize, identity / 100);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_helper_takes_to_begin_a_call_is_nobodys_own() {
+    fn the_helpers_time_to_begin_a_call_counts_for_no_function() {
         let mut thread = Thread::default();
         thread.enter(F, 0);
         thread.stack().enter(G, 2, NO_PAIR, 10).unwrap().call.begin_at(14);
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(ended(G, 6), (12, 1, 1, false));
         assert_eq!(ended(F, 7), (21, 3, 4, true));
         assert_eq!(ended(G, 9), (12, 4, 8, true));
-        assert_eq!(ended(F, 10), (NO_PAIR, 2, 10, true), "nobody called it");
+        assert_eq!(ended(F, 10), (NO_PAIR, 2, 10, true), "it has no caller");
         assert!(thread.is_empty());
     }
 

@@ -1,11 +1,11 @@
-//! Which stack is the running thread's.
+//! Finds the running thread's stack.
 //!
-//! Threads are told apart by their thread pointer, which needs no storage of the thread's own. A table of
-//! fixed size has a slot for each thread that is in a timed call. Slots of threads that are in none are taken
-//! by others, so threads that come and go need no more than those that are there together.
+//! Threads are told apart by their thread pointer, which needs no thread-local storage. A table of fixed size
+//! has a slot for each thread that is in a timed call. Threads reuse slots of threads that are not, so the
+//! table only needs slots for those in timed calls at the same time.
 //!
-//! The table is wiped in forked children: the calls that were in progress are the parent's. Stacks are memory
-//! of the helper's own, one for each slot in use, made when a thread comes to it, and not there in children.
+//! The table is wiped in forked children: the calls in progress are the parent's. Stacks are the helper's own
+//! memory, one for each slot in use, allocated when a thread takes the slot, and absent in children.
 
 use core::{
     mem::{align_of, size_of},
@@ -17,49 +17,49 @@ use core::{
 use super::stack::{Call, DEPTH, Stack};
 use crate::{arch, sys};
 
-/// Threads that can be in timed calls together, nearly always: two buckets may be full before.
+/// Threads that can be in timed calls at the same time, nearly always: two buckets may fill up earlier.
 const SLOTS: usize = 1024;
-/// Slots that are looked at together: two cache lines.
+/// Slots of a bucket: two cache lines.
 const BUCKET: usize = 8;
 const BUCKETS: usize = SLOTS / BUCKET;
-/// Two odd numbers, by which two buckets of a thread are found.
+/// Two odd numbers that hash a thread to its two buckets.
 const FACTORS: [usize; 2] = [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f];
-/// In a slot's key: its thread is in no timed call. Thread pointers are even.
+/// A bit in a slot's key: its thread is in no timed call. Thread pointers are even.
 const IDLE: usize = 1;
 
 /// A thread and its stack.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Slot {
-    /// The thread pointer, and [`IDLE`]. 0: nobody's.
+    /// The thread pointer, and [`IDLE`]. 0: free.
     key: AtomicUsize,
     memory: AtomicPtr<Memory>,
 }
 
-/// A stack where it lies. The levels of functions and of pairs come after it.
+/// A stack in memory. The levels of functions and of pairs come after it.
 #[repr(C)]
 struct Memory {
-    /// The session that it is of.
+    /// The session that it belongs to.
     session: u32,
     levels: u32,
     depth: usize,
     calls: [Call; DEPTH],
 }
 
-/// Where the table is, once there is one.
+/// The table, once it is allocated.
 static TABLE: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 
-/// What stacks are made for.
+/// The capacity of stacks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     pub(super) session: u32,
     /// How many functions and pairs of functions there can be.
     pub(super) levels: u32,
-    /// Whether threads may do this at the same time: there is no GIL, or several.
+    /// Whether several threads may do this at the same time: there is no GIL, or several.
     pub(super) at_once: bool,
 }
 
-/// Makes the table, once a process.
+/// Allocates the table, once per process.
 pub(super) fn prepare() -> Result<(), sys::Errno> {
     if !TABLE.load(Ordering::Acquire).is_null() {
         return Ok(());
@@ -70,7 +70,7 @@ pub(super) fn prepare() -> Result<(), sys::Errno> {
     Ok(())
 }
 
-/// Frees all stacks. Nobody may be at one: for who holds the GIL, where there is one.
+/// Frees all stacks. No thread may use one; if there is a GIL, the caller must hold it.
 pub(super) fn free_all() {
     for slot in table().unwrap_or_default() {
         slot.free();
@@ -80,7 +80,7 @@ pub(super) fn free_all() {
 
 fn table() -> Option<&'static [Slot]> {
     let table = TABLE.load(Ordering::Acquire);
-    // SAFETY: null, or so many slots, zeroed at first, which are never freed and change by atomics alone.
+    // SAFETY: null, or this many slots, zeroed at first, which are never freed and change by atomics alone.
     (!table.is_null()).then(|| unsafe { slice::from_raw_parts(table, SLOTS) })
 }
 
@@ -106,7 +106,7 @@ pub(super) fn busy() -> Option<&'static Slot> {
     find(table()?, thread).filter(|slot| slot.key.load(Ordering::Relaxed) == thread)
 }
 
-/// The slot of the running thread, which is about to be in a timed call, with a stack of this session.
+/// The slot of the running thread, which is about to enter a timed call, with a stack of this session.
 /// `None`: there is no room.
 #[inline]
 pub(super) fn take(room: Room) -> Option<&'static Slot> {
@@ -128,7 +128,7 @@ fn take_for(thread: usize, room: Room) -> Option<&'static Slot> {
     }
 }
 
-/// A slot that is nobody's, or that of a thread in no timed call.
+/// A slot that is free, or belongs to a thread in no timed call.
 #[cold]
 fn claim(table: &'static [Slot], thread: usize) -> Option<&'static Slot> {
     let all = || buckets(table, thread).into_iter().flatten();
@@ -146,8 +146,8 @@ impl Slot {
         self.key.compare_exchange(before, thread, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether it is this thread's, which is in a timed call from here on. Where there is one GIL, nobody
-    /// else takes it meanwhile.
+    /// Whether the slot belongs to this thread; from here on it is in a timed call. With one GIL, no other
+    /// thread can take the slot meanwhile.
     #[inline]
     fn wake(&self, thread: usize, at_once: bool) -> bool {
         let key = self.key.load(Ordering::Relaxed);
@@ -161,7 +161,7 @@ impl Slot {
         true
     }
 
-    /// The stack, for the thread that it is of. `None`: there is none, or of another session.
+    /// The stack, for the slot's thread. `None`: there is none, or it belongs to another session.
     #[inline]
     pub(super) fn stack(&self, session: u32) -> Option<Stack<'_>> {
         // SAFETY: null, or memory that only this thread uses, and for one thing at a time.
@@ -169,7 +169,7 @@ impl Slot {
         if memory.session != session {
             return None;
         }
-        // SAFETY: the levels lie behind, zeroed at first, and so many.
+        // SAFETY: the levels come after it, zeroed at first, and there are this many.
         let levels = unsafe {
             let start = ptr::from_mut(memory).add(1).cast::<u16>();
             slice::from_raw_parts_mut(start, memory.levels as usize)
@@ -177,7 +177,7 @@ impl Slot {
         Some(Stack { calls: &mut memory.calls, levels, depth: &mut memory.depth })
     }
 
-    /// Lets others have the slot, if the thread is in no timed call any more.
+    /// Lets other threads take the slot, if its thread is no longer in a timed call.
     #[inline]
     pub(super) fn rest(&self, depth: usize) {
         if depth == 0 {
@@ -195,10 +195,10 @@ impl Slot {
             self.key.store(thread | IDLE, Ordering::Release);
             return None;
         };
-        // A child that has it all the same does not use it.
+        // A child that has it anyway does not use it.
         let _ = sys::not_in_children(memory, length);
         let memory: NonNull<Memory> = memory.cast();
-        // SAFETY: zeroed memory, so long and aligned to pages, which nobody else knows.
+        // SAFETY: zeroed memory of this length, aligned to pages, and no other code has its address.
         unsafe {
             (&raw mut (*memory.as_ptr()).session).write(room.session);
             (&raw mut (*memory.as_ptr()).levels).write(room.levels);
@@ -217,7 +217,7 @@ impl Slot {
     }
 }
 
-/// Of a stack with so many levels.
+/// The size of a stack with this many levels.
 fn bytes(levels: u32) -> usize {
     const { assert!(align_of::<Memory>() >= align_of::<u16>()) };
     (size_of::<Memory>() + levels as usize * size_of::<u16>()).next_multiple_of(sys::PAGE)
@@ -231,10 +231,10 @@ mod tests {
 
     const ROOM: Room = Room { session: 1, levels: 8, at_once: true };
 
-    /// A table of the test's own: the real one is for real threads.
+    /// A table for the test: the real one is for real threads.
     fn a_table() -> &'static [Slot] {
         let table = sys::allocate(size_of::<Slot>() * SLOTS).unwrap();
-        // SAFETY: so many zeroed slots, never freed.
+        // SAFETY: this many zeroed slots, never freed.
         unsafe { slice::from_raw_parts(table.as_ptr().cast(), SLOTS) }
     }
 
@@ -277,7 +277,7 @@ mod tests {
         }
         let refused = refused.unwrap();
         assert!(at_work.len() > SLOTS / 2, "{}", at_work.len());
-        // Nobody lost a slot to another.
+        // No thread lost a slot to another.
         assert!(at_work.iter().all(|(thread, slot)| slot.key.load(Ordering::Relaxed) == *thread));
         at_work.iter().for_each(|(_, slot)| slot.rest(0));
         let slot = taken(table, refused).unwrap();
@@ -293,7 +293,7 @@ mod tests {
             for worker in 0..4_usize {
                 scope.spawn(move || {
                     for round in 0..20_000_usize {
-                        // All of one bucket, nearly, so that they take each other's.
+                        // Nearly all in one bucket, so that they take each other's slots.
                         let thread = (worker * 64 + round % 16 + 1) << 8;
                         let Some(slot) = taken(table, thread) else { continue };
                         assert_eq!(slot.key.load(Ordering::Relaxed), thread);
@@ -319,7 +319,7 @@ mod tests {
             assert!(busy().is_none());
             ptr::from_ref(slot) as usize
         };
-        // Both at once, so that their pointers differ.
+        // Both at the same time, so that their pointers differ.
         let barrier = std::sync::Barrier::new(2);
         let both = || {
             let slot = own();

@@ -1,8 +1,8 @@
-//! How ours gets the place when a session begins, where other tools come and go.
+//! How ours gets set when a session starts, where other tools come and go.
 //!
-//! Whoever reads the place to set his hook may have read it just before ours was set: then he puts back what
-//! was there before, and ours is lost. So after it was set it is looked at until another's hook has come and
-//! has called ours, or has put it back.
+//! A tool may have read the place just before we set our hook. Then it puts back what was there before, and
+//! ours is lost. So we watch the place after setting ours, until another tool's hook has come and has called
+//! ours, or has put it back.
 
 use core::{
     ffi::c_void,
@@ -28,23 +28,23 @@ use crate::{
     sys,
 };
 
-/// How long another tool's hook is waited for at most when a session begins, in ns. What comes and goes is
-/// there for so long seldom; who attaches to a process where one stays waits for as long.
+/// How long we wait at most for another tool's hook to go when a session starts, in ns. Hooks that come and
+/// go are seldom there for this long; an attach to a process where one stays takes this long.
 const PATIENCE_NS: u64 = 300_000_000;
-/// The same where the place is not known as long as another's is there: then there is no session otherwise.
+/// The same if the place is unknown while another hook is set: without it there is no session.
 const FIND_NS: u64 = 1_000_000_000;
-/// The same where none was ever seen.
+/// The same if no other hook was ever seen.
 const GLANCE_NS: u64 = 3_000_000;
-/// How often is looked meanwhile: the place may be free for microseconds.
+/// Time between two checks: the place may be free for microseconds.
 const LOOK_EVERY_NS: u32 = 20_000;
-/// So many looks at most, where the process has no clock.
+/// The number of checks at most, if the process has no clock.
 const LOOKS: u32 = 5000;
-/// How often it is begun anew at most, after so long.
+/// How often we start again at most, and after how long.
 const ROUNDS: u32 = 4;
-/// For so many looks ours has to come before another's, which stays then.
+/// For this many checks in a row ours must be set on top of another, which then counts as staying.
 const LOOKS_BEFORE: u32 = 200;
 
-/// Finds the place. On 3.8 it is found by the default evaluator, which may have to be waited for.
+/// Finds the place. On 3.8 we find it by the default evaluator, which may have to be waited for.
 pub(in crate::frame_hook) fn find(gil: &mut Gil, block: Block) {
     if gil.python().api.version.minor() == (3, 8) && evaluator::prepare(gil.python()).is_err() {
         OTHERS.store(true, Ordering::Relaxed);
@@ -52,20 +52,20 @@ pub(in crate::frame_hook) fn find(gil: &mut Gil, block: Block) {
     }
 }
 
-/// Sets our hook, for a session that begins. Where there is another tool's, it is waited for until that has
-/// found ours, and calls it or has put it back.
+/// Sets our hook for a session that starts. If another tool's hook is set, waits until that tool has found
+/// ours, and calls it or has put it back.
 pub(in crate::frame_hook) fn take(gil: &mut Gil, block: Block) {
     let api = gil.python().api;
     CALLS_US.store(ptr::null_mut(), Ordering::Relaxed);
     SEEN.forget();
     let place = place(api);
     PLACE.store(place.map_or(ptr::null_mut(), |place| ptr::from_ref(place).cast_mut()), Ordering::Release);
-    // Nothing is left of a session before this one but what somebody may still call or put back.
+    // Of an earlier session nothing remains except hooks that another tool may still call or put back.
     IN_THE_DEPTH.store(false, Ordering::SeqCst);
     let current = evaluator::current(gil.python());
     notice_on_top(current);
     match holder(api, current) {
-        Holder::Nobody => chain::forget(),
+        Holder::Empty => chain::forget(),
         Holder::Ours => evaluator::set(gil.python(), keep(api, current)),
         Holder::Other => {}
     }
@@ -73,10 +73,10 @@ pub(in crate::frame_hook) fn take(gil: &mut Gil, block: Block) {
     for _ in 0..ROUNDS {
         let current = evaluator::current(gil.python());
         around.see(holder(api, current));
-        // Another may be about to come, and have read the place already.
+        // A tool that is about to set its hook may have read the place already.
         let is_likely = around.are_others || OTHERS.load(Ordering::Relaxed);
         let patience_ns = if is_likely { PATIENCE_NS } else { GLANCE_NS };
-        // A thread that has given the GIL away for this waits, and sets nothing.
+        // A thread that has offered the GIL for this waits, and sets nothing.
         if let Some(place) = place
             && (is_likely || !gil.is_offered())
         {
@@ -85,8 +85,8 @@ pub(in crate::frame_hook) fn take(gil: &mut Gil, block: Block) {
         let python = gil.python();
         let current = evaluator::current(python);
         match holder(api, current) {
-            Holder::Nobody => set_alone(python),
-            // Of a session before this one, in a forked child; or just now.
+            Holder::Empty => set_alone(python),
+            // Ours, from an earlier session, in a forked child; or set just now.
             Holder::Ours => evaluator::set(python, keep(api, current)),
             Holder::Other if around.calls_us(current) => {}
             Holder::Other => set_before(python, current),
@@ -97,19 +97,19 @@ pub(in crate::frame_hook) fn take(gil: &mut Gil, block: Block) {
     }
 }
 
-/// Whether a session is still to begin.
+/// Whether a session is still about to start.
 fn is_wanted(block: Block) -> bool {
     block.command() != HelperCommand::Leave
 }
 
-/// What is known of other tools while a session begins.
+/// What we learn of other tools while a session starts.
 #[derive(Default)]
 struct Around {
-    /// Some were seen.
+    /// Other tools' hooks were seen.
     are_others: bool,
-    /// Another's was seen after ours was set.
+    /// Another tool's hook was seen after ours was set.
     came: bool,
-    /// For so many looks in a row ours comes before another's.
+    /// For this many checks in a row ours has been set on top of another.
     before: u32,
     is_settled: bool,
 }
@@ -122,15 +122,14 @@ impl Around {
         }
     }
 
-    /// Looks who has the place. Whether all others have ours to call, or to put back.
+    /// Checks which hook is set. Returns whether all other tools have ours to call, or to put back.
     fn is_settled(&mut self, api: &Api, place: &AtomicPtr<c_void>) -> bool {
         let current = place.load(Ordering::Acquire);
         let is_before = is_over(api, current);
         self.before = if is_before { self.before.saturating_add(1) } else { 0 };
         match holder(api, current) {
-            Holder::Nobody => {
-                // Who has read the place before and writes it now has not found ours: it is looked at
-                // further.
+            Holder::Empty => {
+                // A tool that read the place before and writes it now has not found ours: keep watching.
                 evaluator::replace_default(place, ours::<false>(api));
                 self.came = false;
             }
@@ -152,7 +151,7 @@ impl Around {
     }
 }
 
-/// Looks again and again without the GIL, until it is done or that has taken too long.
+/// Checks again and again without the GIL, until it is done or has taken too long.
 fn wait(gil: &mut Gil, block: Block, patience_ns: u64, mut is_done: impl FnMut(&Api) -> bool) {
     let api = gil.python().api;
     let has_clock = clock::prepare();

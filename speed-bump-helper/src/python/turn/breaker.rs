@@ -1,10 +1,10 @@
-//! Has Python's main thread look at the queue of pending calls.
+//! Makes Python's main thread check the queue of pending calls.
 //!
 //! From 3.9 to 3.12 `Py_AddPendingCall` tells the main thread of a call only if the main thread itself calls
-//! it (`COMPUTE_EVAL_BREAKER` in Python/ceval.c or ceval_gil.c): otherwise the call is made when that thread
-//! has waited for the GIL again. So the helper sets the word that has a thread look, as CPython does before
-//! and after. The places are those that `offsetof` gives with the headers of 3.9.18, 3.10.13, 3.11.7 and
-//! 3.12.1.
+//! it (`COMPUTE_EVAL_BREAKER` in Python/ceval.c or ceval_gil.c). Otherwise that thread makes the call only
+//! after it has waited for the GIL again. So the helper sets the word that makes a thread check, as CPython
+//! does in earlier and later versions. The offsets are those that `offsetof` gives with the headers of
+//! 3.9.18, 3.10.13, 3.11.7 and 3.12.1.
 
 use core::{
     ptr::NonNull,
@@ -13,11 +13,11 @@ use core::{
 
 use crate::python::api::Api;
 
-/// No limit of recursion is higher, as far as the places are taken for what they should be.
+/// A higher limit of recursion shows that the offsets are wrong.
 const MAX_RECURSION: i32 = 100_000_000;
 
-/// Has the main thread look before it goes on with Python code. Where the places hold something else than
-/// they should, nothing happens.
+/// Makes the main thread check before it goes on with Python code. If the values at the offsets are not
+/// plausible, does nothing.
 pub(super) fn pull(api: &Api) {
     // `eval_breaker`, `gil_drop_request` and `recursion_limit` of `PyInterpreterState.ceval`.
     let (breaker, request, limit) = match api.version.minor() {

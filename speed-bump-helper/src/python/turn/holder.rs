@@ -1,8 +1,8 @@
-//! Who has the GIL, found out without it.
+//! Finds which thread has the GIL, without holding it.
 //!
-//! Up to 3.11 CPython says which thread state has it. Later versions keep it in the interpreter: 3.12 at
-//! the place that `offsetof` gives with the headers of 3.12.1, and 3.13 and later where they say themselves
-//! (`_Py_DebugOffsets`). A place that does not look like a GIL is none.
+//! Up to 3.11 CPython exports which thread state has it. Later versions store it in the interpreter: 3.12 at
+//! the offset that `offsetof` gives with the headers of 3.12.1; 3.13 and later export the offset
+//! (`_Py_DebugOffsets`). We ignore a place that does not look like a GIL.
 
 use core::{
     ptr::NonNull,
@@ -14,9 +14,9 @@ use crate::python::api::Api;
 /// Who has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
-    Nobody,
-    /// A thread state, by its address, which is compared and nothing else.
-    Somebody(usize),
+    Free,
+    /// A thread state, by its address, which is only compared.
+    Thread(usize),
 }
 
 /// `PyInterpreterState.ceval.gil` of 3.12, and `last_holder` and `locked` of `struct _gil_runtime_state`.
@@ -25,10 +25,10 @@ const LAST_HOLDER: usize = 8;
 const LOCKED: usize = 16;
 /// A GIL lies in the interpreter that owns it. No interpreter is larger.
 const LARGEST: usize = 4 << 20;
-/// Words of `_Py_DebugOffsets` that are read.
+/// Words of `_Py_DebugOffsets` that we read.
 const DESCRIBED: usize = 20;
 
-/// `None`: it cannot be told, or there is no GIL.
+/// `None`: the holder is unknown, or there is no GIL.
 pub(super) fn holder(api: &Api) -> Option<Holder> {
     if api.version.free_threaded {
         return None;
@@ -36,17 +36,17 @@ pub(super) fn holder(api: &Api) -> Option<Holder> {
     if let (Some(current), true) = (api.holder, api.version.minor() < (3, 12)) {
         // SAFETY: it reads one word of `_PyRuntime` (Python/pystate.c), and needs no GIL.
         let holder = unsafe { current() } as usize;
-        return Some(if holder == 0 { Holder::Nobody } else { Holder::Somebody(holder) });
+        return Some(if holder == 0 { Holder::Free } else { Holder::Thread(holder) });
     }
     let (last_holder, locked) = places(api)?;
     match locked.load(Ordering::Acquire) {
-        0 => Some(Holder::Nobody),
-        1 => Some(Holder::Somebody(last_holder.load(Ordering::Relaxed))),
+        0 => Some(Holder::Free),
+        1 => Some(Holder::Thread(last_holder.load(Ordering::Relaxed))),
         _ => None,
     }
 }
 
-/// Where the main interpreter's GIL says who has it, and whether somebody has.
+/// Where the main interpreter's GIL stores its holder, and whether it is held.
 fn places(api: &Api) -> Option<(&'static AtomicUsize, &'static AtomicI32)> {
     // SAFETY: it needs no GIL, and the main interpreter is there until Python is finalized.
     let interpreter = NonNull::new(unsafe { (api.interpreter_main)() })?.cast::<u8>();
@@ -63,17 +63,16 @@ fn places(api: &Api) -> Option<(&'static AtomicUsize, &'static AtomicI32)> {
     let fits = last_holder.is_multiple_of(8)
         && locked == last_holder.checked_add(LOCKED - LAST_HOLDER)?
         && locked < LARGEST;
-    // SAFETY: in the interpreter, aligned, and there for as long.
+    // SAFETY: in the interpreter, aligned, and it exists for as long.
     fits.then(|| unsafe {
         (interpreter.add(last_holder).cast().as_ref(), interpreter.add(locked).cast().as_ref())
     })
 }
 
-/// The offsets of both in the interpreter, as CPython describes them
-/// (Include/internal/pycore_debug_offsets.h).
+/// The offsets of both in the interpreter, as CPython exports them (Include/internal/pycore_debug_offsets.h).
 fn described(api: &Api) -> Option<(usize, usize)> {
     let runtime = api.library.symbol(c"_PyRuntime")?.cast::<[u64; DESCRIBED]>();
-    // SAFETY: `_PyRuntime` begins with its description, which is larger and never written.
+    // SAFETY: `_PyRuntime` begins with these offsets, which are larger than that and never written.
     let words = unsafe { runtime.as_ref() };
     if words[0] != u64::from_le_bytes(*b"xdebugpy") {
         return None;

@@ -2,29 +2,29 @@
 
 use crate::sys::{self, CpuClock};
 
-/// How long the process is watched until it is judged.
+/// How long we watch the process before we decide.
 const WINDOW_NS: u64 = 20_000_000;
-/// From this part of the time on a thread computes: a machine may have much else to do.
+/// A thread that uses this fraction of the time computes: the machine may have much other work.
 const PART: u64 = 10;
-/// So often in a row the process computes, and offers no turn, until that is taken for a thread that is not
-/// Python's main thread.
+/// The number of times in a row that the process must compute, without a turn, until we conclude that a
+/// thread other than Python's main thread computes.
 const WINDOWS: u32 = 50;
 
-/// What was seen at one moment.
+/// The clocks at one moment.
 #[derive(Clone, Copy)]
 struct Times {
     now: u64,
     process: u64,
-    /// Of the first thread.
+    /// The first thread's.
     main: u64,
-    /// Of the calling thread.
+    /// The calling thread's.
     own: u64,
 }
 
-/// The load since it was last looked at.
+/// The load since the last check.
 pub(super) struct Load {
     before: Option<Times>,
-    /// Windows in a row in which the process computed.
+    /// The number of periods in a row in which the process computed.
     busy: u32,
 }
 
@@ -33,13 +33,13 @@ impl Load {
         Self { before: Times::read(), busy: 0 }
     }
 
-    /// Whether the process computed when it was last looked at.
+    /// Whether the process computed in the last period.
     pub(super) fn is_busy(&self) -> bool {
         self.busy > 0
     }
 
-    /// Whether another thread computes than the first, or some thread has for long. Where the clocks cannot
-    /// be read, that is taken for so.
+    /// Whether a thread other than the first computes, or some thread has for long. True if the clocks cannot
+    /// be read.
     pub(super) fn others_compute(&mut self) -> bool {
         let (Some(before), Some(now)) = (self.before, Times::read()) else { return true };
         let window = now.now.saturating_sub(before.now);
