@@ -1,10 +1,10 @@
-//! Compiles the helper's shared object, which the loader carries (`src/inject/image.rs`), and finds out which
-//! commit this is.
+//! Compiles the helper's shared object, which the loader embeds (`src/inject/image.rs`), and finds this build's
+//! commit.
 //!
 //! The sources are those of three crates that this script depends on: cargo chooses them, from the workspace
 //! or from a registry, and the loader is compiled with the same ones. The script calls the compiler itself,
-//! as cargo makes no shared object of a dependency. So the flags of whoever builds the loader (`RUSTFLAGS`, a
-//! sanitizer, a wrapper), which cargo adds, never reach what goes into other processes.
+//! as cargo makes no shared object of a dependency. So flags for building the loader (`RUSTFLAGS`, a sanitizer,
+//! a wrapper), which cargo adds, never reach code that goes into other processes.
 
 use std::{
     env,
@@ -27,7 +27,7 @@ const PARTS: [Part; 3] = [
     Part { name: "speed_bump_helper", sources: speed_bump_helper::SOURCES },
 ];
 
-/// How each part is compiled: optimised, with no unwinding. Lints are for the workspace's own builds.
+/// Flags for each part: optimised, with no unwinding. Lints are for the workspace's own builds.
 const ALL: [&str; 5] =
     ["--edition=2024", "-Copt-level=3", "-Ccodegen-units=1", "-Cpanic=abort", "--cap-lints=allow"];
 

@@ -1,8 +1,8 @@
-//! How much is taken from a target at most.
+//! Bounds on what we read of a target.
 //!
-//! The loader runs as root, and what it reads of a process was written by whoever owns that: names, tables,
-//! maps, lists. Bounds that several readers share are here, each with its reason; those of one format are
-//! beside its reader. What is beyond a bound is left out and told, once.
+//! The loader runs as root, and the target's owner wrote what it reads of a process: names, tables, maps,
+//! lists. Bounds that several readers share are here, each with its reason. Bounds of one format are beside
+//! its reader. A reader leaves out what is beyond a bound, and says so once.
 
 use std::sync::{
     Arc,
@@ -10,32 +10,32 @@ use std::sync::{
 };
 
 pub use speed_bump_names::NAME_BYTES;
-/// Bytes of the names that one process tells while a session runs: 65,536 functions with 256 bytes each.
+/// Bytes of the names that one process may report in a session: 65,536 functions with 256 bytes each.
 pub const NAMES_OF_PROCESS: usize = 16 << 20;
 /// Bytes of the names that a session keeps of functions that appear after the attach: 100,000 functions with
-/// 160 bytes each, and as much again.
+/// 160 bytes each, times two.
 pub const NAMES_OF_SESSION: usize = 32 << 20;
-/// Bytes of what is planned for one process: 100,000 functions with 1,300 bytes of names, path and site each.
-/// One file has half.
+/// Bytes of one process's plan: 100,000 functions with 1,300 bytes of names, path and site each. One file may
+/// take half of it.
 pub const PLAN_BYTES: usize = 128 << 20;
 
-/// Targets that select nothing of which it is told why, and what they may have meant: for each, all names in
-/// the process are compared. Nobody reads more of it.
+/// Number of targets without a match for which we say why, and which name is close. For each we compare all
+/// names in the process. A user does not read more of them.
 pub const TARGETS_EXPLAINED: usize = 20;
 
-/// The start of a text, at most so many bytes of it, and whether that is all.
+/// Returns the start of a text, at most `bytes` long, and whether that is all of it.
 pub fn cut(text: &str, bytes: usize) -> (&str, bool) {
     let end = text.floor_char_boundary(bytes);
     (text.get(..end).unwrap_or(text), end == text.len())
 }
 
-/// Room that several share.
+/// A number of bytes or entries that several users share.
 #[derive(Clone, Debug)]
 pub struct Budget {
     left: Arc<AtomicUsize>,
 }
 
-/// What one of them has taken of it; given back when this is dropped.
+/// One user's part of a [`Budget`]; dropping it gives back what it took.
 #[derive(Debug)]
 pub struct Share {
     budget: Budget,
@@ -44,19 +44,19 @@ pub struct Share {
 }
 
 impl Budget {
-    /// Room for so much.
+    /// A budget of `room`.
     pub fn new(room: usize) -> Self {
         Self { left: Arc::new(AtomicUsize::new(room)) }
     }
 
-    /// A share that takes at most so much.
+    /// A share that takes at most `most`.
     pub fn share(&self, most: usize) -> Share {
         Share { budget: self.clone(), taken: 0, most }
     }
 }
 
 impl Share {
-    /// Takes as much, if there is room for it.
+    /// Takes `amount` if there is room for it.
     #[must_use]
     pub fn take(&mut self, amount: usize) -> bool {
         if self.taken.saturating_add(amount) > self.most {

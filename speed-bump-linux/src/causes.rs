@@ -1,14 +1,14 @@
-//! How errors say their causes: once.
+//! How errors state their causes: once.
 //!
-//! Our own error types say everything in `Display`, the cause included, and `source()` returns nothing: so an
-//! error reads the same in a message, in a log line and at the end of a chain. Hence `#[error("…: {0}")]`
-//! goes without `#[from]`, which would make the field a source, and a field named `source` is written
-//! `r#source`, which thiserror takes for any field. tests/cli/error_messages.rs looks for offenders. Errors
-//! of other crates often leave the cause to `source()`: [`with_causes`] puts the two together.
+//! Our own error types write everything in `Display`, the cause included, and `source()` returns nothing. So
+//! an error reads the same in a message, in a log line and at the end of a chain. Hence `#[error("…: {0}")]`
+//! goes without `#[from]`, which would make the field a source. A field named `source` is written `r#source`,
+//! since thiserror takes any field of that name for the source. tests/cli/error_messages.rs checks this.
+//! Errors of other crates often leave the cause to `source()`: [`with_causes`] joins the two.
 
 use std::error::Error;
 
-/// An error of another crate with all its causes on one line, each once.
+/// Writes an error of another crate with all its causes on one line, each once.
 pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,8 +1,7 @@
 //! ELF files: function symbols, where they lie in the file, and USDT probes.
 //!
-//! Uprobes attach to file offsets, users write names; this module turns one into the other. It reads
-//! files only: it never attaches, and what it needs of a process (the value of a GOT slot) it asks of its
-//! caller.
+//! Uprobes attach to file offsets, users write names; this module turns one into the other. It reads files
+//! only and never attaches. What it needs of a process (the value of a GOT slot) it gets from its caller.
 //!
 //! # Files that change under us
 //!

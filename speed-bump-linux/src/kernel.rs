@@ -1,7 +1,7 @@
 //! What the running kernel can do, what it lets us do, and whether that is enough.
 //!
-//! Facts are read once, by asking the kernel to do the thing wherever that is cheap and changes nothing;
-//! the version number decides only where we may not ask. What is required is a pure function of the facts.
+//! We read facts once. Wherever that is cheap and changes nothing we ask the kernel to do the thing;
+//! elsewhere the version number decides. What an attach requires is a pure function of the facts.
 
 pub mod btf;
 pub mod config;
@@ -28,18 +28,18 @@ pub struct KernelError {
     pub lack: Lack,
     /// The running kernel's release.
     pub release: String,
-    /// What its configuration says of the option in question; absent if it cannot be read.
+    /// What its configuration says about the option; absent if it cannot be read.
     pub built: Option<bool>,
 }
 
-/// What a kernel can lack, so that nothing can be attached.
+/// What a kernel may lack. Without it nothing can be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Lack {
     /// The system call bpf(2) is not compiled in.
     #[error("no BPF")]
     Bpf,
-    /// /sys is not mounted, so nothing is known of uprobes.
+    /// /sys is not mounted, so we cannot find uprobes.
     #[error("/sys/bus/event_source is missing, so uprobes cannot be found")]
     Sysfs,
     /// The kernel offers no uprobes as events (`CONFIG_UPROBE_EVENTS`).
@@ -48,16 +48,16 @@ pub enum Lack {
     /// BPF programs at probes.
     #[error("no BPF programs at probes")]
     BpfEvents,
-    /// Ring buffers, by which the programs tell of what happens.
+    /// Ring buffers, through which the programs report events.
     #[error("no BPF ring buffers, through which the programs report forks and execs")]
     RingBuffers,
-    /// BPF programs may not read kernel memory.
+    /// BPF programs must not read kernel memory.
     #[error("the kernel is locked down (confidentiality): BPF programs may not read its memory")]
     KernelReads,
 }
 
 impl Lack {
-    /// The build option that brings it.
+    /// The build option that adds it.
     pub fn option(self) -> Option<&'static str> {
         match self {
             Self::Bpf => Some("CONFIG_BPF_SYSCALL"),
@@ -103,7 +103,7 @@ impl KernelFacts {
         }
     }
 
-    /// Everything that forbids attaching, the most basic first.
+    /// Everything that forbids attaching, the most basic lack first.
     pub fn lacks(&self) -> impl Iterator<Item = Lack> {
         let no_uprobes = if self.event_sources { Lack::Uprobes } else { Lack::Sysfs };
         [
@@ -123,43 +123,43 @@ impl KernelFacts {
         KernelError { lack, release: self.release.clone(), built }
     }
 
-    /// Whether BPF programs may read kernel memory: asked, or by what lockdown is in force.
+    /// Whether BPF programs may read kernel memory: as the kernel answered, or by the lockdown in force.
     fn has_kernel_reads(&self) -> bool {
         match self.kernel_reads {
             Support::Yes => true,
-            // Also the answer of a kernel without any such programs, which is another lack.
+            // A kernel without any such programs gives the same answer; that is another lack.
             Support::No => self.probe_programs == Support::No || self.bpf == Support::No,
             Support::Unknown(_) => self.lockdown != Some(Lockdown::Confidentiality),
         }
     }
 
-    /// Whether programs can write to ring buffers: asked, or by version (5.8).
+    /// Whether programs can write to ring buffers: as the kernel answered, or by version (5.8).
     fn has_ring_buffers(&self) -> bool {
         self.ring_buffers.or_since(self.version, KernelVersion::new(5, 8))
     }
 
-    /// Whether a probe can carry a cookie: asked, or by version (5.15).
+    /// Whether a probe can carry a cookie: as the kernel answered, or by version (5.15).
     pub fn has_cookies(&self) -> bool {
         self.cookies.or_since(self.version, KernelVersion::new(5, 15))
     }
 
-    /// Whether `bpf_loop` exists: asked, or by version (5.17).
+    /// Whether `bpf_loop` exists: as the kernel answered, or by version (5.17).
     pub fn has_bpf_loop(&self) -> bool {
         self.bpf_loop.or_since(self.version, KernelVersion::new(5, 17))
     }
 
-    /// Whether one link can carry many uprobes: asked, or by version (6.6).
+    /// Whether one link can carry many uprobes: as the kernel answered, or by version (6.6).
     pub fn has_uprobe_multi(&self) -> bool {
         self.uprobe_multi.or_since(self.version, KernelVersion::new(6, 6))
     }
 
-    /// Whether such a link's PID means the process and not the thread: asked, or by version. The fix is in
-    /// 6.10; that its return probes agree, in 6.12.
+    /// Whether such a link's PID means the process and not the thread: as the kernel answered, or by version.
+    /// Linux 6.10 has the fix; from 6.12 on, return probes agree.
     pub fn has_uprobe_multi_pid(&self) -> bool {
         self.has_uprobe_multi() && self.uprobe_multi_pid.or_since(self.version, KernelVersion::new(6, 12))
     }
 
-    /// How uprobes are attached with this kernel, which decides what it takes.
+    /// How uprobes are attached with this kernel. This decides which capabilities we need.
     pub fn attach_by(&self) -> AttachBy {
         if self.has_uprobe_multi_pid() { AttachBy::UprobeMulti } else { AttachBy::PerfEvent }
     }

@@ -1,5 +1,5 @@
-//! What Linux processes and files are: system calls behind safe functions, `/proc`, ELF, the kernel's
-//! features. What a process wrote, named or opened is checked before it is used, and bounded.
+//! Linux processes and files: system calls behind safe functions, `/proc`, ELF, the kernel's features. What a
+//! process wrote, named or opened is checked and bounded before it is used.
 
 pub mod bounds;
 pub mod capability;

@@ -1,8 +1,8 @@
-//! Processes: identity, mappings, namespaces, children, and what forbids attaching.
+//! Processes: identity, mappings, namespaces, children, and the reasons why one cannot be attached to.
 //!
-//! A [`Process`] is opened once and holds on to the very process that it was opened for: a pidfd, and the
-//! process's directory in /proc, which the kernel never hands to a later owner of the same PID. Everything
-//! is read through these two, so nothing here can meet a reused PID. Nothing here changes the process.
+//! A [`Process`] holds on to the very process that it was opened for: by a pidfd, and by the process's
+//! directory in /proc, which the kernel never hands to a later owner of the same PID. We read everything
+//! through these two, so we never meet a reused PID. Nothing here changes the process.
 
 pub mod access;
 pub mod architecture;
@@ -63,11 +63,11 @@ use directory::ProcDirectory;
 use stat::Stat;
 pub use status::Status;
 
-/// A running process that can be looked into: 64-bit, of this machine's architecture, with a user-space
-/// memory of its own, and not us.
+/// A running process that we can inspect: 64-bit, of this machine's architecture, with user-space memory of
+/// its own, and not ourselves.
 ///
-/// It stays the same process for as long as the value lives; once that process has ended, every method
-/// that reads says so with [`ProcessError::Gone`].
+/// It stays the same process for as long as the value lives. Once that process has ended, every method that
+/// reads returns [`ProcessError::Gone`].
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
@@ -82,10 +82,10 @@ pub struct Process {
 pub struct StartTime(pub u64);
 
 impl Process {
-    /// Opens a process, or says why it cannot be attached to.
+    /// Opens a process, or returns why it cannot be attached to.
     ///
-    /// Asks for no more than reading (`PTRACE_MODE_READ`); what an attach needs beyond it is in
-    /// [`Privileges`](crate::kernel::Privileges).
+    /// Requires the right to read only (`PTRACE_MODE_READ`). [`Privileges`](crate::kernel::Privileges) has
+    /// what an attach needs in addition.
     pub fn open(pid: Pid) -> Result<Self, ProcessError> {
         if pid.get() == rustix::process::getpid().as_raw_nonzero().get() {
             return Err(ProcessError::Ourselves { pid });
@@ -96,8 +96,8 @@ impl Process {
         let mut process = Self { pid, pidfd, directory, started: StartTime(0) };
 
         let stat = process.stat();
-        // The PID was still the pidfd's when the directory was opened if that process still runs now: only
-        // then do both name the same process. A zombie keeps its PID, but there is nothing to attach to.
+        // If that process still runs now, the PID was still the pidfd's when we opened the directory, so both
+        // name the same process. A zombie keeps its PID, but there is nothing to attach to.
         let ended = !process.is_alive();
         let stat = match stat {
             Ok(stat) if stat.has_ended() && ended => {
@@ -109,7 +109,7 @@ impl Process {
             Ok(_) if ended => return Err(ProcessError::NoSuchProcess { pid }),
             Ok(stat) => stat,
             Err(ProcessError::Gone { pid }) => return Err(ProcessError::NoSuchProcess { pid }),
-            // Everybody may read this file, unless /proc is mounted with hidepid.
+            // Every user may read this file, unless /proc is mounted with hidepid.
             Err(ProcessError::Denied { .. }) => return Err(ProcessError::Hidden { pid }),
             Err(ProcessError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 return Err(ProcessError::Hidden { pid });
@@ -128,7 +128,7 @@ impl Process {
         Ok(process)
     }
 
-    /// Refuses a program that is not 64-bit ELF for this machine. Also worth asking again after an exec.
+    /// Refuses a program that is not 64-bit ELF for this machine. Call it again after an exec.
     pub fn check_executable(&self) -> Result<(), ProcessError> {
         let exe = self.directory.open_entry("exe", OFlags::PATH);
         let exe = exe.map_err(|errno| self.failure("exe", AccessMode::Read, errno))?;
@@ -141,23 +141,25 @@ impl Process {
         })?;
         let (pid, path) = (self.pid, self.executable()?);
         architecture::check(&file).map_err(|unfit| match unfit {
-            architecture::Unfit::ThirtyTwoBit { machine } => {
+            architecture::ArchitectureError::ThirtyTwoBit { machine } => {
                 ProcessError::ThirtyTwoBit { pid, path, machine }
             }
-            architecture::Unfit::OtherMachine { machine } => {
+            architecture::ArchitectureError::OtherMachine { machine } => {
                 ProcessError::OtherArchitecture { pid, path, machine }
             }
-            architecture::Unfit::NotElf => ProcessError::NotElf { pid, path },
-            architecture::Unfit::Unreadable(source) => ProcessError::Io { pid, file: "exe", source },
+            architecture::ArchitectureError::NotElf => ProcessError::NotElf { pid, path },
+            architecture::ArchitectureError::Unreadable(source) => {
+                ProcessError::Io { pid, file: "exe", source }
+            }
         })
     }
 
-    /// The thread by which /proc shows the process: its main thread, or another one if that has ended.
+    /// The thread that /proc shows for the process: its main thread, or another one if that has ended.
     pub fn shown_by(&self) -> Pid {
         self.directory.thread()
     }
 
-    /// The process id as our own PID namespace numbers it.
+    /// The process id in our own PID namespace.
     pub fn pid(&self) -> Pid {
         self.pid
     }
@@ -172,13 +174,13 @@ impl Process {
         !has_ended(&self.pidfd)
     }
 
-    /// Refuses to believe what was just seen of a process that has ended: it maps no files, and has none to
-    /// open.
+    /// Fails if the process has ended. Call it after reading: a process that has ended maps no files and has
+    /// none to open.
     pub fn is_still_there(&self) -> Result<(), ProcessError> {
         if self.is_alive() { Ok(()) } else { Err(ProcessError::Gone { pid: self.pid }) }
     }
 
-    /// What the process calls itself: the first 15 bytes of the program's name, unless it was changed.
+    /// The process's name for itself: the first 15 bytes of the program's name, unless it was changed.
     pub fn comm(&self) -> Result<String, ProcessError> {
         // Other threads have names of their own.
         let bytes = self.directory.read_own("comm");
@@ -186,7 +188,7 @@ impl Process {
         Ok(String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned())
     }
 
-    /// A name for people: what the process calls itself, or else its program's.
+    /// A name for people: the process's name for itself, or else its program's.
     pub fn name(&self) -> String {
         let comm = self.comm().unwrap_or_default();
         if !comm.trim().is_empty() {
@@ -197,7 +199,7 @@ impl Process {
         name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
-    /// The arguments as they lie in the process's memory now; empty if it has erased them.
+    /// The arguments that are in the process's memory now; empty if it has erased them.
     pub fn command_line(&self) -> Result<Vec<OsString>, ProcessError> {
         let bytes = self.read("cmdline", AccessMode::Read)?;
         let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
@@ -207,33 +209,33 @@ impl Process {
         Ok(bytes.split(|byte| *byte == 0).map(|argument| OsString::from_vec(argument.to_vec())).collect())
     }
 
-    /// What it was given as its environment when its program began, as far as that lies in its memory still.
+    /// The environment that its program started with, as far as it is still in the process's memory.
     pub fn environment(&self) -> Result<Vec<OsString>, ProcessError> {
         let bytes = self.read("environ", AccessMode::Read)?;
         let variables = bytes.split(|byte| *byte == 0).filter(|variable| !variable.is_empty());
         Ok(variables.map(|variable| OsString::from_vec(variable.to_vec())).collect())
     }
 
-    /// How long ago it was started; not when it executed its program.
+    /// The time since it was started; not since it executed its program.
     pub fn age(&self) -> Option<Duration> {
         let ticks = rustix::param::clock_ticks_per_second();
         let started = self.started.0.checked_mul(1_000_000_000)?.checked_div(ticks)?;
         clock::read(ClockId::Boottime).0.checked_sub(started).map(Duration::from_nanos)
     }
 
-    /// The program, as the kernel names it to us: with ` (deleted)` behind it if it was replaced on disk.
+    /// The program's path as the kernel shows it to us: ending in ` (deleted)` if it was replaced on disk.
     pub fn executable(&self) -> Result<PathBuf, ProcessError> {
         self.read_link("exe")
     }
 
-    /// The folder that it works in, as it names it itself; `None` where its root is not the one of its mount
-    /// namespace, so that the kernel names it otherwise.
+    /// Its working directory, by the process's own path; `None` if its root is not the root of its mount
+    /// namespace, since the kernel then shows another path.
     pub fn working_folder(&self) -> Result<Option<PathBuf>, ProcessError> {
         let whole = self.read_link("root")? == Path::new("/");
         if whole { self.read_link("cwd").map(Some) } else { Ok(None) }
     }
 
-    /// /proc/PID/status as it is now: credentials, tracer, threads, namespaces' PIDs, seccomp.
+    /// /proc/PID/status now: credentials, tracer, threads, namespaces' PIDs, seccomp.
     pub fn status(&self) -> Result<Status, ProcessError> {
         self.parse_status(&self.read("status", AccessMode::Read)?)
     }
@@ -246,7 +248,7 @@ impl Process {
         })
     }
 
-    /// How much address space it may take (`RLIMIT_AS`); `None` without a limit.
+    /// The most address space that it may take (`RLIMIT_AS`); `None` without a limit.
     pub fn address_limit(&self) -> Result<Option<Bytes>, ProcessError> {
         let limits = self.read("limits", AccessMode::Read)?;
         let line =
@@ -260,36 +262,36 @@ impl Process {
         Ok(self.status()?.threads)
     }
 
-    /// The debugger or tracer that holds this process, if any.
+    /// The debugger or tracer that is attached to this process, if any.
     pub fn tracer(&self) -> Result<Option<Pid>, ProcessError> {
         Ok(self.status()?.tracer)
     }
 
-    /// The PID by which the process knows itself, which names `/tmp/perf-PID.map`: that of the innermost
-    /// PID namespace it is in (since Linux 4.1; else ours).
+    /// The process's PID in the innermost PID namespace that it is in (since Linux 4.1; else ours).
+    /// `/tmp/perf-PID.map` has this number.
     pub fn namespace_pid(&self) -> Result<Pid, ProcessError> {
-        // Other threads have numbers of their own.
+        // Other threads have other numbers.
         let status = self.directory.read_own("status");
         let status = status.map_err(|errno| self.failure("status", AccessMode::Read, errno))?;
         let status = self.parse_status(&status)?;
         Ok(status.namespace_pids.last().copied().unwrap_or(self.pid))
     }
 
-    /// The process's root directory as we reach it, `/proc/PID/root`. For messages and for path arithmetic;
-    /// to read a file as the process sees it, take [`Process::open_file`].
+    /// The process's root directory by a path of ours, `/proc/PID/root`. For messages and for path
+    /// arithmetic; to read a file as the process sees it, use [`Process::open_file`].
     pub fn root(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root", self.shown_by()))
     }
 
-    /// Opens a regular file for reading by the name that the process itself would use: symbolic links are
-    /// followed inside its root, never out of it into ours. Fails with `InvalidInput` for anything but a
-    /// regular file, without opening it.
+    /// Opens a regular file for reading by the process's own path: symbolic links are followed inside its
+    /// root, never out of it into ours. Fails with `InvalidInput` for anything but a regular file, without
+    /// opening it.
     pub fn open_file(&self, path: &Path) -> io::Result<File> {
         let root = self.directory.open_entry("root", OFlags::PATH | OFlags::DIRECTORY)?;
         Ok(open_below(root.as_fd(), path, LastLink::Follow)?)
     }
 
-    /// The executable mappings as they are now.
+    /// The executable mappings now.
     pub fn mappings(&self) -> Result<Mappings, ProcessError> {
         let maps = self.read_maps()?;
         Mappings::parse(&maps, &self.read_link("root")?).map_err(|line| ProcessError::Malformed {
@@ -301,7 +303,8 @@ impl Process {
 
     fn read_maps(&self) -> Result<Vec<u8>, ProcessError> {
         let maps = self.read("maps", AccessMode::Read)?;
-        // A thread that has ended since gives an empty list, which must not pass for "maps no files".
+        // A thread that has ended in the meantime gives an empty list, which must not pass for "maps no
+        // files".
         if !maps.is_empty() {
             return Ok(maps);
         }
@@ -311,7 +314,7 @@ impl Process {
         if self.is_alive() { Ok(maps) } else { Err(ProcessError::Gone { pid: self.pid }) }
     }
 
-    /// All mappings as they are now, without files or with, in the order of their addresses.
+    /// All mappings now, with and without files, in the order of their addresses.
     pub fn regions(&self) -> Result<Vec<Region>, ProcessError> {
         let maps = self.read_maps()?;
         region::parse(&maps).map_err(|line| ProcessError::Malformed {
@@ -321,7 +324,7 @@ impl Process {
         })
     }
 
-    /// The ids of the threads, as they are now.
+    /// The ids of the threads now.
     pub fn thread_ids(&self) -> Result<Vec<Pid>, ProcessError> {
         self.directory.numbers("task").map_err(|errno| self.failure("task", AccessMode::Read, errno))
     }
@@ -331,7 +334,7 @@ impl Process {
         Ok(File::from(self.directory.open_entry(name, flags)?))
     }
 
-    /// The process's memory, for reading. Needs `PTRACE_MODE_ATTACH`, which is more than the rest does.
+    /// The process's memory, for reading. Needs `PTRACE_MODE_ATTACH`, unlike the other methods.
     pub fn memory(&self) -> Result<Memory, ProcessError> {
         self.directory
             .open_entry("mem", OFlags::RDONLY)
@@ -339,7 +342,7 @@ impl Process {
             .map_err(|errno| self.failure("mem", AccessMode::Attach, errno))
     }
 
-    /// The same memory as a file to read and write, where the kernel allows it.
+    /// The same memory as a file for reading and writing, where the kernel allows it.
     pub fn memory_to_write(&self) -> Result<File, ProcessError> {
         self.directory
             .open_entry("mem", OFlags::RDWR)
@@ -347,8 +350,8 @@ impl Process {
             .map_err(|errno| self.failure("mem", AccessMode::Attach, errno))
     }
 
-    /// Whether the process executed another program since it had this memory. One that is ending has none
-    /// for a moment before it shows as ended.
+    /// Whether the process has executed another program since it had this memory. A process that is ending
+    /// has no memory for a moment before it counts as ended.
     pub fn has_replaced(&self, memory: &Memory) -> bool {
         memory.is_gone()
             && match self.memory() {
@@ -358,7 +361,7 @@ impl Process {
             }
     }
 
-    /// The children, their children and so on, as they are now, opened; see [`Descendants`].
+    /// The children, their children and so on, now, opened; see [`Descendants`].
     pub fn descendants(&self) -> Result<Descendants, ProcessError> {
         descendants::find(self)
     }
@@ -373,7 +376,7 @@ impl Process {
         let own = own.map_err(|errno| self.failure("stat", AccessMode::Read, errno))?;
         let mut stat = Stat::parse(&own).ok_or_else(|| malformed(&own))?;
         if self.shown_by() != self.pid {
-            // Threads begin later than their process; where the stack lies is told by those alone that run.
+            // Threads start later than their process. Only a running thread shows where the stack begins.
             let shown = self.read("stat", AccessMode::Read)?;
             stat.startstack = Stat::parse(&shown).ok_or_else(|| malformed(&shown))?.startstack;
         }
@@ -415,7 +418,7 @@ fn has_ended(pidfd: &OwnedFd) -> bool {
         match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
             Ok(ready) => return ready > 0,
             Err(Errno::INTR) => {}
-            // Out of kernel memory: not a word about the process.
+            // The kernel is out of memory: that tells nothing about the process.
             Err(_) => return false,
         }
     }
@@ -424,7 +427,7 @@ fn has_ended(pidfd: &OwnedFd) -> bool {
 fn open_pidfd(pid: Pid) -> Result<OwnedFd, ProcessError> {
     let raw = rustix::process::Pid::from_raw(pid.get()).ok_or(ProcessError::NoSuchProcess { pid })?;
     pidfd_open(raw, PidfdFlags::empty()).map_err(|errno| match errno {
-        // The id of a thread that leads no process: EINVAL, and from Linux 6.15 ENOENT.
+        // The id of a thread that is not a process's main thread: EINVAL, and from Linux 6.15 on ENOENT.
         Errno::INVAL | Errno::NOENT => match directory::thread_group(pid) {
             Some(process) if process != pid => ProcessError::Thread { pid, process },
             _ => ProcessError::NoSuchProcess { pid },
@@ -435,7 +438,7 @@ fn open_pidfd(pid: Pid) -> Result<OwnedFd, ProcessError> {
     })
 }
 
-/// Why /proc has no directory for a process that a pidfd could be had of.
+/// Why /proc has no directory for a process for which we got a pidfd.
 fn missing_directory(pid: Pid, pidfd: &OwnedFd, errno: Errno) -> ProcessError {
     match errno {
         Errno::NOENT | Errno::SRCH if has_ended(pidfd) => ProcessError::NoSuchProcess { pid },

@@ -1,9 +1,10 @@
-//! Files that are written whole or not at all, also by a tool that is killed meanwhile.
+//! Writes a file whole or not at all, even if the tool is killed meanwhile.
 //!
-//! Contents go into a file without a name (`O_TMPFILE`), which ends with the tool. When it is whole, it gets
-//! its name. Where another file has that name, which only a rename can take away, it has one of ours in
-//! between, for two system calls. That name says whose it is: the next tool that writes to the folder removes
-//! what one has left that is gone. Where the file system has no files without a name, it has ours all along.
+//! We write the contents into a file without a name (`O_TMPFILE`), which vanishes if the tool dies. Once it
+//! is complete, we give it its name. If another file has that name, only a rename can replace it, so ours has
+//! a temporary name for two system calls. The temporary name says which process it belongs to: the next tool
+//! that writes to the folder removes files of processes that are gone. If the file system has no files
+//! without a name, the file has the temporary name from the beginning.
 
 use std::{
     fs::{self, File},
@@ -19,18 +20,18 @@ use rustix::{
 
 use crate::process::stat::Stat;
 
-/// What names in between begin with.
+/// The prefix of temporary names.
 const PREFIX: &str = ".speed-bump-";
-/// Files of a folder that are looked at.
+/// The most entries of a folder that we search.
 const LOOKED_AT: usize = 65_536;
-/// Names in between that are tried.
+/// The most temporary names that we try.
 const NAMES: u32 = 100;
 
-/// Puts a file with these contents at `path`, in the place of what is there. It is made with `mode`, as far
-/// as the umask allows; `finish` may change that before it has its name.
+/// Writes a file with these contents at `path`, and replaces what is there. It gets `mode`, less the umask;
+/// `finish` may change it before it has its name.
 ///
 /// # Errors
-/// What the system says; then what is there stays as it is.
+/// The system's error; what was there then stays as it is.
 pub fn write(
     path: &Path,
     mode: u32,
@@ -51,7 +52,7 @@ pub fn write(
             fill(&file)?;
             name(&file, path, &owner)
         }
-        // The file system has none.
+        // The file system has no such files.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
             let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
             let prefix = owner.prefix();
@@ -64,7 +65,7 @@ pub fn write(
     }
 }
 
-/// Tries whether files can be made in the folder of `path`. Leaves nothing there.
+/// Checks whether files can be created in the folder of `path`. Leaves nothing there.
 ///
 /// # Errors
 /// What the system says.
@@ -80,7 +81,7 @@ pub fn folder(path: &Path) -> &Path {
     }
 }
 
-/// Gives a file its name.
+/// Gives the open file its name.
 fn name(file: &File, path: &Path, owner: &Owner) -> io::Result<()> {
     let own = format!("/proc/self/fd/{}", file.as_raw_fd());
     let link = |to: &Path| linkat(CWD, own.as_str(), CWD, to, AtFlags::SYMLINK_FOLLOW);
@@ -91,7 +92,7 @@ fn name(file: &File, path: &Path, owner: &Owner) -> io::Result<()> {
     for number in 0..NAMES {
         let between = folder(path).join(format!("{}{number}", owner.prefix()));
         match link(&between) {
-            // Of another thread.
+            // Another thread's.
             Err(Errno::EXIST) => continue,
             linked => linked?,
         }
@@ -102,15 +103,15 @@ fn name(file: &File, path: &Path, owner: &Owner) -> io::Result<()> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Removes what tools have left in a folder that are gone. Others write there too: only files of our own user
-/// count, whose names say that they are of this PID namespace.
+/// Removes files that tools which are gone have left in a folder. Others write there too: we remove only
+/// files of our own user whose names say that they belong to this PID namespace.
 fn remove_left(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten().take(LOOKED_AT) {
         let name = entry.file_name();
-        let Some(owner) = name.to_str().and_then(Owner::of) else { continue };
+        let Some(owner) = name.to_str().and_then(Owner::from_name) else { continue };
         let own = rustix::process::geteuid().as_raw();
-        // Of the entry itself: no link is followed.
+        // Of the entry itself, without following a link.
         let is_ours = entry.metadata().is_ok_and(|of| of.is_file() && of.uid() == own);
         if is_ours && owner.is_gone() {
             let _ = fs::remove_file(entry.path());
@@ -118,20 +119,20 @@ fn remove_left(folder: &Path) {
     }
 }
 
-/// The process that a file is of.
+/// The process that a temporary file belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Owner {
     /// The inode of its PID namespace.
     namespace: u64,
     pid: i32,
-    /// When it started, in ticks since the machine did.
+    /// When it started, in ticks since boot.
     started: u64,
 }
 
 impl Owner {
     fn own() -> Self {
         let pid = i32::try_from(std::process::id()).unwrap_or_default();
-        // Nobody can judge those of which this is not known.
+        // Unknown parts stay 0; no other tool can decide whether such an owner is gone.
         Self {
             namespace: pid_namespace().unwrap_or_default(),
             pid,
@@ -139,14 +140,14 @@ impl Owner {
         }
     }
 
-    /// What names of its files begin with.
+    /// The prefix of its temporary names.
     fn prefix(self) -> String {
         let Self { namespace, pid, started } = self;
         format!("{PREFIX}{namespace}-{pid}-{started}-")
     }
 
-    /// The owner that a file's name says.
-    fn of(name: &str) -> Option<Self> {
+    /// The owner that a file's name gives.
+    fn from_name(name: &str) -> Option<Self> {
         let mut parts = name.strip_prefix(PREFIX)?.split('-');
         let namespace = parts.next()?.parse().ok()?;
         let pid = parts.next()?.parse().ok()?;
@@ -154,7 +155,7 @@ impl Owner {
         parts.next().map(|_| Self { namespace, pid, started })
     }
 
-    /// Whether it is gone for sure.
+    /// Whether it is certainly gone.
     fn is_gone(self) -> bool {
         let is_known = self.namespace != 0 && self.pid > 0 && self.started != 0;
         let is_here = pid_namespace().is_ok_and(|own| own == self.namespace);
@@ -231,7 +232,7 @@ mod tests {
     fn what_a_killed_tool_left_goes_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let own = Owner::own();
-        // Nobody has the highest number there is.
+        // No process has this number: it is the highest.
         let gone = Owner { pid: i32::MAX, ..own };
         let file = |owner: Owner| format!("{}0", owner.prefix());
         let stays = [

@@ -1,8 +1,8 @@
-//! CostTable: what a probe costs on this machine, by the kind of instruction it sits on.
+//! CostTable: the cost of a probe on this machine, by the kind of instruction at its site.
 //!
-//! Measured on stubs of our own, never looked up in a table: kernels differ by a factor of twenty in what
-//! they emulate. The result corrects every delay, so that requested is delivered. It is [kept] while the
-//! machine runs, and a session that uses it [checks](check) what it needs of it.
+//! Measured on stubs of our own and not taken from a table: kernels differ by a factor of twenty in which
+//! instructions they emulate. The result corrects every delay, so that the requested delay is delivered. It
+//! is [kept] until the machine reboots, and each session [checks](check) the costs that it needs.
 
 pub(crate) mod counter;
 pub mod kept;
@@ -39,28 +39,28 @@ use crate::{
 pub use signal::measure_signal;
 use stubs::Stub;
 
-/// Delay with which the constant surplus of a spin is measured; long enough that the loop runs, short
-/// enough that start-up stays fast.
+/// The delay for measuring the constant surplus of a spin: long enough that the loop runs, short enough for a
+/// fast start.
 const TRIAL_DELAY: Nanos = Nanos(3_000);
-/// Calls of each stub, whose median counts. Each is timed by itself: where a busy thread shares the processor
-/// and preempts us every 50 us, nearly every batch of calls is spoilt, and few of the calls.
+/// Calls of each stub; the median counts. Each call is timed on its own: if a busy thread shares the
+/// processor and preempts us every 50 us, it spoils nearly every batch of calls, but only few calls.
 const CALLS: usize = 200;
-/// How often that is done. The least median counts: others that use the machine only ever add to it.
+/// How often we repeat that. The smallest median counts: other users of the machine can only add time.
 const ROUNDS: usize = 2;
-/// Calls of each stub by which it is checked whether what is kept still holds, and how often it may be off.
+/// Calls of each stub for checking whether kept costs still hold, and how often the check may fail.
 const CHECK_CALLS: usize = 48;
 const CHECKS: usize = 2;
-/// Calls of each stub before that: the first optimises the site, the others warm what stays warm.
+/// Calls of each stub before that: the first one optimises the site, the others warm the caches.
 const FIRST_CALLS: usize = 8;
-/// The stub by which the ways in and back are measured: of an everyday kind.
+/// The stub for measuring the way into and back from a trap: a common kind.
 const EVERYDAY: SiteKind = SiteKind::Push;
 /// Bytes touched between two calls: more than a first-level cache, less than a second-level one.
 const WORKING_SET: usize = 256 << 10;
 /// Bytes of a cache line.
 const CACHE_LINE: usize = 64;
 
-/// Held while stubs are probed and called. With whoever takes the last probes from them: the kernel waits for
-/// some 30 ms then, and nobody has to wait with it.
+/// Held while stubs are probed and called. The thread that removes the last probes from them keeps it: that
+/// takes the kernel some 30 ms, and other threads need not wait for it.
 static ALONE: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 
 /// Why the machine could not be calibrated.
@@ -75,15 +75,15 @@ pub enum CalibrateError {
     /// The kernel refused one of our own stubs.
     #[error("the kernel refuses a uprobe on our own {kind} stub: {error}")]
     Refused {
-        /// The stub.
+        /// Its kind.
         kind: SiteKind,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// The stubs could not be found in our own image.
+    /// Our own stubs could not be found in our mappings.
     #[error("cannot find our own calibration stubs in /proc/self/maps: {0}")]
     Stubs(io::Error),
-    /// Signals could not be tried.
+    /// Signals could not be tried out.
     #[error("the engine `signal` does not work here: {0}; use `--engine bpf`")]
     Signal(io::Error),
     /// A map could not be written.
@@ -92,10 +92,10 @@ pub enum CalibrateError {
     /// The counters could not be read.
     #[error("cannot read the counters of our own stubs: {0}")]
     Stats(io::Error),
-    /// The stubs were called and the probes did not count it.
+    /// The stubs were called, and the probes did not count the calls.
     #[error("uprobes on our own process count {counted} of {made} calls; this kernel's uprobes do not work")]
     Miscounted {
-        /// What the probes counted.
+        /// Calls that the probes counted.
         counted: u64,
         /// The calls made.
         made: u64,
@@ -120,7 +120,7 @@ impl From<MapError> for CalibrateError {
 /// Missing privilege, or a kernel on which uprobes do not work.
 pub fn measure(kernel: &KernelFacts) -> Result<CostTable, CalibrateError> {
     match Bench::new(Form::Multi, None, CALLS, |_| true).and_then(|bench| {
-        // Up to 6.9 the link's process filter took the process for its main thread.
+        // Up to 6.9 the link's process filter compares thread ids.
         Ok(bench.covers_threads()?.then_some(bench))
     }) {
         Ok(Some(bench)) => return bench.measure(),
@@ -138,10 +138,10 @@ pub fn measure_form(form: Form) -> Result<CostTable, CalibrateError> {
     Bench::new(form, None, CALLS, |_| true)?.measure()
 }
 
-/// Checks whether costs that were measured earlier still hold, for probes on these kinds of instructions, and
-/// measures those again that do not. Returns whether any did not.
+/// Checks whether kept costs still hold, for probes on these kinds of instructions, and measures again those
+/// that do not. Returns whether there were any.
 ///
-/// `signals` are the kernel's offsets if there are to be signals; what they cost is checked or measured last.
+/// `signals`: the kernel's offsets, if the session needs signals; their cost is checked or measured last.
 ///
 /// # Errors
 /// As [`measure`] and [`measure_signal`].
@@ -159,18 +159,18 @@ pub fn check(
     Ok(has_changed)
 }
 
-/// Whether a cost that was measured is another than the one that is kept: less by more than a sixteenth and
-/// 30 ns, or more than twice as much. A single step varies by half from one moment to the next.
+/// Whether a measured cost differs from the kept one: less by more than a sixteenth and 30 ns, or more than
+/// twice as much. A single step varies by half from one moment to the next.
 ///
-/// Of costs that lie between, the lower one holds. Others that use the machine only ever add to a cost, and a
-/// virtual machine's processor runs at half its speed for a while; by a cost that was measured then delays
+/// For costs within these bounds, the lower one holds. Other users of the machine can only add to a cost, and
+/// a virtual machine's processor runs at half its speed at times; with a cost measured at such a time, delays
 /// would be too short.
 fn is_off(kind: SiteKind, kept: Nanos, measured: Nanos) -> bool {
     let noise = if kind == SiteKind::SingleStep { kept.0 / 2 } else { kept.0 / 16 + 30 };
     measured.0.saturating_add(noise) < kept.0 || measured.0 > kept.0.saturating_mul(2).saturating_add(noise)
 }
 
-/// A policy of delaying every call in the program.
+/// A policy that delays every call, in the BPF program.
 fn spun(delay: Nanos) -> Policy {
     Policy { delay_ns: delay.0, frequency: 1, ..Policy::default() }
 }
@@ -181,12 +181,12 @@ struct Bench {
     stubs: Vec<Stub>,
     unprobed: Vec<u64>,
     attachment: attach::Attachment,
-    /// Another would count our calls of the stubs.
+    /// Held: another thread would add its own calls of the stubs to our counts.
     alone: MutexGuard<'static, Option<JoinHandle<()>>>,
 }
 
 impl Bench {
-    /// Probes the stubs of these kinds. So many calls of each tell what a call takes without a probe.
+    /// Probes the stubs of these kinds. `calls` of each are timed first, without a probe.
     fn new(
         form: Form,
         offsets: Option<TaskOffsets>,
@@ -194,7 +194,7 @@ impl Bench {
         is_needed: impl Fn(SiteKind) -> bool,
     ) -> Result<Self, CalibrateError> {
         let mut alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        // A panic there would only mean that the process ends with its probes.
+        // A panic there would only mean that the probes last until the process ends.
         let _ = alone.take().map(JoinHandle::join);
         let mut stubs = Stub::all();
         stubs.retain(|stub| is_needed(stub.kind));
@@ -234,11 +234,11 @@ impl Bench {
         Ok(Self { engine, stubs, unprobed, attachment, alone })
     }
 
-    /// Whether calls on another thread than the main one are seen.
+    /// Whether probes also count calls on threads other than the main one.
     fn covers_threads(&self) -> Result<bool, CalibrateError> {
         let Some(stub) = self.stubs.first().copied() else { return Ok(false) };
         let before = self.stats(0)?.calls;
-        // A panic in the thread would only mean that nothing was counted.
+        // A panic in the thread would only mean that nothing is counted.
         let _ = thread::spawn(move || stub.call()).join();
         Ok(self.stats(0)?.calls == before + 1)
     }
@@ -256,7 +256,7 @@ impl Bench {
         if made.calls < expected || made.delayed != 2 * sweeps {
             return Err(CalibrateError::Miscounted { counted: made.calls, made: expected });
         }
-        // Long spins are what it is about.
+        // The long spins are intended.
         let has_long_spins = self.engine.form().longest_spin().is_none();
         let way_back = if has_long_spins { self.way_back()? } else { Coldness::default() };
         let coldness = [way_in, way_back];
@@ -265,7 +265,7 @@ impl Bench {
         Ok(CostTable { form: self.engine.form(), costs, coldness, nop5_survives_forks, signal: None })
     }
 
-    /// Checks the costs of the stubs that are probed, and measures those again that are off.
+    /// Checks the costs of the probed stubs, and measures again those that are off.
     fn check(&mut self, costs: &mut CostTable) -> Result<bool, CalibrateError> {
         self.engine.set_coldness([costs.coldness[Coldness::WAY_IN as usize], Coldness::default()])?;
         let mut off: Vec<SiteKind> = self.stubs.iter().map(|stub| stub.kind).collect();
@@ -289,10 +289,12 @@ impl Bench {
         Ok(true)
     }
 
-    /// What calls of the stubs cost more that are only counted, and that have nothing left to spin.
+    /// By how much calls of the stubs take longer if they are only counted, and if they have nothing left to
+    /// spin.
     fn without_spin(&mut self) -> Result<Vec<(u64, u64)>, CalibrateError> {
         let unselected = self.sweeps(FunctionEntry::NONE, Nanos(0))?;
-        // The floor is a trigger that has nothing left to spin: a delay below the overhead.
+        // The floor is the cost of a trigger that has nothing left to spin: one whose delay is below the
+        // overhead.
         for (index, _) in (0_u32..).zip(&self.stubs) {
             let arguments =
                 SiteArguments { function: index, overhead_ns: u32::MAX, ..SiteArguments::default() };
@@ -305,7 +307,7 @@ impl Bench {
         Ok(unselected.into_iter().zip(floor).collect())
     }
 
-    /// Adds what a trigger costs around its spin. The way in is known.
+    /// Adds the cost of a trigger around its spin. The way in is known.
     fn with_spin(&mut self, without: Vec<(u64, u64)>) -> Result<Vec<SiteCost>, CalibrateError> {
         let delayed = self.sweeps(FunctionEntry::of(0), TRIAL_DELAY)?;
         let costs = self.stubs.iter().zip(without.into_iter().zip(delayed));
@@ -318,8 +320,8 @@ impl Bench {
         Ok(costs.collect())
     }
 
-    /// Tried with the stub, which the kernel has rewritten by now if it does that. In doubt it is taken for
-    /// deadly.
+    /// Tried with the stub, which the kernel has rewritten by now if it ever does. If the test fails, 5-byte
+    /// nops count as deadly.
     fn nop5_survives_forks(&self) -> bool {
         let stub = self.stubs.iter().find(|stub| stub.kind == SiteKind::Nop5);
         stub.is_none_or(|stub| {
@@ -331,8 +333,8 @@ impl Bench {
         })
     }
 
-    /// The [`EVERYDAY`] stub: its site, itself, and what a call of it takes without a probe, in ns. `None`
-    /// where the processor has none.
+    /// The [`EVERYDAY`] stub: its site, itself, and how long a call of it takes without a probe, in ns.
+    /// `None` if the processor has none.
     fn everyday(&self) -> Option<(u32, Stub, u64)> {
         (0_u32..)
             .zip(self.stubs.iter().zip(&self.unprobed))
@@ -344,12 +346,12 @@ impl Bench {
         self.engine.functions().stats(function).map_err(CalibrateError::Stats)
     }
 
-    /// Sets the one policy that there is.
+    /// Sets the only policy.
     fn set_policy(&self, policy: Policy) -> Result<(), EngineError> {
         self.engine.switch().set(&[(0, policy)]).map(drop)
     }
 
-    /// What each stub's call costs more than without a probe, in ns.
+    /// By how much a call of each stub takes longer than without a probe, in ns.
     fn sweep(&self, entry: FunctionEntry, delay: Nanos, calls: usize) -> Result<Vec<u64>, CalibrateError> {
         self.set_policy(spun(delay))?;
         for (index, _) in (0_u32..).zip(&self.stubs) {
@@ -363,7 +365,7 @@ impl Bench {
             .collect())
     }
 
-    /// The least of what several sweeps found.
+    /// The smallest results of several sweeps.
     fn sweeps(&self, entry: FunctionEntry, delay: Nanos) -> Result<Vec<u64>, CalibrateError> {
         let mut least = vec![u64::MAX; self.stubs.len()];
         for _ in 0..ROUNDS {
@@ -378,17 +380,17 @@ impl Drop for Bench {
     fn drop(&mut self) {
         let attachment = mem::take(&mut self.attachment);
         let closing = thread::Builder::new().name("detach-stubs".to_owned()).spawn(move || drop(attachment));
-        // Without a thread it has been dropped here.
+        // If no thread could start, it has been dropped here.
         *self.alone = closing.ok();
     }
 }
 
-/// What a call of each stub takes, in ns. The stubs take turns, so that a slow moment of the machine falls on
-/// all of them and on few calls of each.
+/// How long a call of each stub takes, in ns. The stubs take turns, so that a slow moment of the machine
+/// affects all of them, and few calls of each.
 ///
-/// Between two calls memory is touched, so that the kernel's path to the program is as cold as a target
-/// leaves it that does something between its calls: a bare loop over the stubs makes a trap look some 130 ns
-/// cheaper than it is in CPython.
+/// We touch memory between two calls, so that the kernel's path to the program is as cold as in a target that
+/// does other work between its calls: with a bare loop over the stubs, a trap looks some 130 ns cheaper than
+/// it is in CPython.
 fn costs_ns(stubs: &[Stub], calls: usize) -> Vec<u64> {
     let mut working_set = Vec::new();
     let mut call = |stub: &Stub| {
@@ -396,7 +398,7 @@ fn costs_ns(stubs: &[Stub], calls: usize) -> Vec<u64> {
         timed(*stub)
     };
     let mut taken = vec![Vec::with_capacity(FIRST_CALLS + calls); stubs.len()];
-    // A single step leaves the processor such that the next two traps cost 100 ns more: those take no turns.
+    // A single step makes the next two traps 100 ns slower, so single-stepped stubs take no turns.
     for is_turn in [|kind| kind != SiteKind::SingleStep, |kind| kind == SiteKind::SingleStep] {
         for _ in 0..FIRST_CALLS + calls {
             for (stub, taken) in stubs.iter().zip(&mut taken).filter(|(stub, _)| is_turn(stub.kind)) {
@@ -407,7 +409,7 @@ fn costs_ns(stubs: &[Stub], calls: usize) -> Vec<u64> {
     taken.iter_mut().map(|taken| median(taken.get_mut(FIRST_CALLS..).unwrap_or_default())).collect()
 }
 
-/// What one call takes, in ns.
+/// How long one call takes, in ns.
 #[inline(always)]
 fn timed(stub: Stub) -> u64 {
     let start = Instant::now();
@@ -415,7 +417,7 @@ fn timed(stub: Stub) -> u64 {
     Nanos::from(start.elapsed()).0
 }
 
-/// The median, the upper one of two; 0 of nothing. Sorts.
+/// The median, the upper one of two; 0 if empty. Sorts the values.
 fn median(taken: &mut [u64]) -> u64 {
     taken.sort_unstable();
     taken.get(taken.len() / 2).copied().unwrap_or_default()

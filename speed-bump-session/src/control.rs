@@ -1,9 +1,9 @@
-//! The protocol by which programs drive sessions, and the sockets at which sessions speak it: requests and
-//! answers, each a line of JSON. docs/agent.md describes them; the schema is [`SCHEMA`].
+//! The protocol by which programs control sessions, and the sockets for it: requests and answers, each a line
+//! of JSON. docs/agent.md describes them; the schema is [`SCHEMA`].
 //!
-//! What is asked of a session that runs is answered here (`running`), whoever asks: the program that started
-//! it by `agent`, or another tool by the session's socket (`server`, `client`). The sockets lie in
-//! [`FOLDER`], which is its owner's alone; who connects is looked at too.
+//! `running` answers requests about a running session: from the program that started it by `agent`, and from
+//! other tools through the session's socket (`server`, `client`). The sockets are in [`FOLDER`], which only
+//! its owner may use; we check who connects, too.
 
 pub mod answer;
 pub mod choice;
@@ -20,16 +20,16 @@ use std::{io, path::PathBuf};
 pub use self::error::RequestError;
 use crate::units::Pid;
 
-/// Where the sockets are.
+/// The folder of the sockets.
 pub const FOLDER: &str = "/run/speed-bump-ebpf/sessions";
 
-/// Name and version of the protocol; a change that programs would notice gets another number.
+/// Name and version of the protocol; incompatible changes get another number.
 pub const SCHEMA: &str = "speed-bump/agent/1";
 
-/// Why a session cannot be reached, or would not.
+/// Why a session cannot be reached, or refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// Somebody else could have put things there.
+    /// Another user could have put files there.
     #[error("{}: {why}: it is not used; remove it, or mend its owner and mode", .path.display())]
     Unsafe {
         /// The folder or socket.
@@ -37,7 +37,7 @@ pub enum ControlError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// The system would not.
+    /// A system call failed.
     #[error("{}: {error}", .path.display())]
     Io {
         /// The folder or socket.
@@ -45,25 +45,25 @@ pub enum ControlError {
         /// What the system said.
         error: io::Error,
     },
-    /// No such session.
+    /// There is no such session.
     #[error("no session runs as process {pid}; `speed-bump-ebpf sessions` lists those that run")]
     NoSession {
-        /// Which was asked for.
+        /// The requested one.
         pid: Pid,
     },
-    /// No session at all.
+    /// There is no session.
     #[error("no session runs")]
     None,
-    /// Several, and none was named.
+    /// There are several, and the user named none.
     #[error("{} sessions run: name one of them with --session: {}", .pids.len(), list(.pids))]
     Several {
         /// The processes of the tool.
         pids: Vec<Pid>,
     },
-    /// What came is no answer.
+    /// The answer is invalid.
     #[error("session {pid} does not answer as it should: is it of another version?")]
     Answer {
-        /// Which session.
+        /// The session.
         pid: Pid,
     },
     /// It speaks another protocol.
@@ -73,17 +73,17 @@ pub enum ControlError {
         env!("CARGO_PKG_VERSION")
     )]
     Version {
-        /// Which session.
+        /// The session.
         pid: Pid,
         /// The version of its tool.
         version: String,
         /// Its protocol.
         schema: String,
     },
-    /// Nothing came in time.
+    /// No answer came in time.
     #[error("session {pid} does not answer: was it stopped, or is it of another version?")]
     Silent {
-        /// Which session.
+        /// The session.
         pid: Pid,
     },
     /// The session refused.

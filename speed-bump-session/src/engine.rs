@@ -1,7 +1,7 @@
-//! Engines: who spins. An engine knows nothing of targets or of Python.
+//! Engines: who spins. An engine does not know targets or Python.
 //!
-//! A session tells its engine of doses by [`Policies`], and learns what was counted by [`Counters`]. What an
-//! engine cannot do, its [`Capabilities`] say.
+//! A session sets doses in its engine by [`Policies`], and reads counts by [`Counters`]. [`Capabilities`]
+//! list what an engine can do.
 
 mod capabilities;
 mod interface;
@@ -36,18 +36,18 @@ pub enum EngineKind {
     Kmod,
 }
 
-/// All engines, a line for each: what users call it, and what it can do.
+/// All engines, a line for each: its name for users, and its capabilities.
 const ENGINES: [(EngineKind, &str, Capabilities); 4] = [
     (EngineKind::Bpf, "bpf", Capabilities::ALL),
     (EngineKind::Signal, "signal", Capabilities::ALL),
-    // It hears of calls from Python, and of nothing else.
+    // It only gets calls from Python.
     (EngineKind::Helper, "helper", Capabilities { native: false, usdt: false, ..Capabilities::ALL }),
-    // It counts in targets of its own, by process and with all descendants, and knows nothing of us.
+    // It counts in targets of its own, by process and with all descendants, and does not know our numbers.
     (EngineKind::Kmod, "kmod", Capabilities { native: true, ..Capabilities::NONE }),
 ];
 
 impl EngineKind {
-    /// What this engine can do.
+    /// The engine's capabilities.
     pub fn capabilities(self) -> Capabilities {
         let of = ENGINES.iter().find(|(kind, ..)| *kind == self);
         of.map_or(Capabilities::NONE, |(.., capabilities)| *capabilities)
@@ -61,45 +61,45 @@ impl fmt::Display for EngineKind {
     }
 }
 
-/// Which engine the user wants.
+/// The engine that the user wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineChoice {
-    /// `helper` for Python functions that come through it. Else `signal` for delays above
-    /// [`signal::automatic_above`] in processes that the helper is in, and `bpf`.
+    /// `helper` for Python functions that it covers. Otherwise `bpf`, or `signal` for delays above
+    /// [`signal::automatic_above`] in processes with a helper.
     #[default]
     Auto,
-    /// This one alone.
+    /// Only this one.
     Only(EngineKind),
 }
 
 impl EngineChoice {
-    /// Whether the helper delays the Python functions that come through it.
+    /// Whether the helper delays the Python functions that it covers.
     pub fn delays_in_helper(self) -> bool {
         matches!(self, Self::Auto | Self::Only(EngineKind::Helper))
     }
 
-    /// Whether there is nothing without the helper in the process.
+    /// Whether the session needs the helper in the process.
     pub fn insists_on_helper(self) -> bool {
         matches!(self, Self::Only(EngineKind::Signal | EngineKind::Helper))
     }
 
-    /// The engine for a delay of what is probed, in a process that the helper is in.
+    /// The engine for a delay at a probe, in a process with a helper.
     pub fn engine(self, delay: Nanos, form: Form) -> EngineKind {
         match self {
             Self::Auto if delay > signal::automatic_above(form) => EngineKind::Signal,
-            // Nothing to spin.
+            // There is nothing to spin.
             Self::Only(EngineKind::Signal) if delay > Nanos(0) => EngineKind::Signal,
             Self::Only(EngineKind::Kmod) => EngineKind::Kmod,
             Self::Auto | Self::Only(_) => EngineKind::Bpf,
         }
     }
 
-    /// Whether the helper is wanted for its signals alone.
+    /// Whether the helper is wanted only for its signals.
     pub fn wants_helper(self) -> bool {
         self == Self::Only(EngineKind::Signal)
     }
 
-    /// Whether the kernel module is to do it, with nothing of BPF.
+    /// Whether the kernel module does it, without BPF.
     pub fn is_kmod(self) -> bool {
         self == Self::Only(EngineKind::Kmod)
     }

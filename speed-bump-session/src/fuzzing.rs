@@ -1,9 +1,9 @@
-//! What the fuzz targets run (`fuzz/fuzz_targets`, `cargo xtask fuzz`): a function for each format that comes
-//! from a target process, which may write anything there.
+//! The bodies of the fuzz targets (`fuzz/fuzz_targets`, `cargo xtask fuzz`): a function for each format that
+//! comes from a target process, which may write anything there.
 //!
-//! Each takes any bytes, hands them to the code that reads the format, and checks what must hold of every
-//! answer. None may panic, hang or take much memory. Built for `cargo fuzz` and for the tests of this crate,
-//! which run each on the inputs in `fuzz/seeds`: where fuzzing starts, and what it has found before.
+//! Each takes any bytes, passes them to the code that reads the format, and checks what must hold for every
+//! answer. None may panic, hang or use much memory. They are built for `cargo fuzz` and for this crate's
+//! tests, which run each on the inputs in `fuzz/seeds`: starting points, and earlier findings.
 
 mod code;
 mod elf;
@@ -17,10 +17,10 @@ pub use process::{maps, status};
 pub use python::{control_block, perf_map, source};
 pub use report::report;
 
-/// What a fuzz target runs.
+/// The body of a fuzz target.
 pub type Run = fn(&[u8]);
 
-/// Every one of them, by the name of its fuzz target.
+/// All bodies, by the name of the fuzz target.
 pub const ALL: [(&str, Run); 15] = [
     ("control_block", control_block),
     ("debug_files", debug_files),
@@ -39,7 +39,7 @@ pub const ALL: [(&str, Run); 15] = [
     ("status", status),
 ];
 
-/// Takes an input apart: numbers from its front, and bytes. Past its end all is zero, or empty.
+/// Splits an input: numbers and bytes from its front. Past its end everything is zero, or empty.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {

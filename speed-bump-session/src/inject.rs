@@ -1,11 +1,11 @@
-//! Puts the helper into a running process: a thread of it is borrowed for a moment, loads the helper from a
-//! memory file, calls its one function, and goes on.
+//! Puts the helper into a running process: we borrow a thread of it for a moment. The thread loads the helper
+//! from a memory file, calls the helper's one function, and goes on.
 //!
-//! Nothing is written to a disk, no code of the process is changed, and no thread but the borrowed one is
-//! stopped. The steps, each in a file: what forbids it (`preflight`), what the process offers (`symbols`),
-//! whether the helper is there already (`resident`), which thread (`threads`, `borrow`, `safe_point`,
-//! `calls`, `returns`), and what it is made to do (`remote_call`). `trial` does those that stop no thread,
-//! and answers whether the others would be tried.
+//! Nothing is written to a disk, no code of the process changes, and only the borrowed thread is stopped. The
+//! steps, each in a file: what forbids it (`preflight`), which symbols the process has (`symbols`), whether
+//! the helper is there already (`resident`), which thread to borrow (`threads`, `borrow`, `safe_point`,
+//! `calls`, `returns`), and what it runs (`remote_call`). `trial` does the steps that stop no thread, and
+//! tells whether the others would be tried.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -72,12 +72,12 @@ use trial::Ready;
 #[cfg(target_arch = "x86_64")]
 use x86_64 as arch;
 
-/// How long things may take.
+/// Time limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// To find a thread at a safe point.
+    /// For finding a thread at a safe point.
     pub safe_point: Duration,
-    /// For a function that the borrowed thread calls, once it waits for a lock.
+    /// For a function that the borrowed thread calls and that waits for a lock.
     pub call: Duration,
 }
 
@@ -87,7 +87,7 @@ impl Default for Limits {
     }
 }
 
-/// A helper that has been told of its control block.
+/// A helper that has its control block.
 #[derive(Debug)]
 pub struct Injected {
     /// The control block's memory file, open for reading and writing.
@@ -96,13 +96,13 @@ pub struct Injected {
     pub text: MappedRange,
     /// The helper's image, for probes in it.
     pub image: ProbeFile,
-    /// Whether it was loaded now, and not by an earlier session.
+    /// Whether we loaded it now, and not an earlier session.
     pub fresh: bool,
     /// The thread that was borrowed.
     pub thread: Pid,
-    /// How long that thread stood still or worked for us.
+    /// How long that thread was stopped or worked for us.
     pub stopped: Nanos,
-    /// Where the time went: steps in their order. All from `borrow` on are in `stopped`, and the end of
+    /// The duration of each step, in order. `stopped` includes all steps after `borrow`, and the end of
     /// `borrow`.
     pub steps: Vec<(&'static str, Nanos)>,
 }
@@ -110,12 +110,12 @@ pub struct Injected {
 /// Fills in a control block: an empty memory file of the process.
 pub type FillControl<'a> = dyn FnMut(&File) -> io::Result<()> + Send + 'a;
 
-/// Loads `image` into a process, unless it is there already, has `control` fill in a new control block, and
+/// Loads `image` into a process, unless it is there already; lets `control` fill in a new control block; and
 /// calls the helper with it.
 ///
-/// `program` is what the process ran when it was decided to inject, and `interpreters` are its files with the
-/// interpreter's own code: where a running thread may be borrowed. `control` is called while the thread is
-/// borrowed and should be quick.
+/// `program` is the program that the process ran when we decided to inject. `interpreters` are its files with
+/// the interpreter's code, where a running thread may be borrowed. `control` is called while the thread is
+/// borrowed, and should be quick.
 ///
 /// # Errors
 /// [`InjectError`]; unless that says otherwise, the process is as it was.
@@ -131,25 +131,25 @@ pub fn inject(
     let for_python = !interpreters.is_empty();
     let looked = Ready::look(process, image, for_python, &mut step_times);
     if looked.is_err() {
-        // Of a program that another one has replaced nothing else is worth telling.
+        // If another program has replaced it, no other error is worth reporting.
         process.check_program(program)?;
     }
     let Ready { image: parsed, memory, symbols, residents } = looked?;
     let injection = Injection { process, image: &parsed, bytes: image, symbols, residents, step_times };
     let planned = Planned { program, interpreters };
     let work = || injection.run(&memory, planned, control, &limits);
-    // Dropped when that thread has ended, and with it whatever it still traces.
+    // Dropped when that thread has ended, and with it everything that it still traces.
     let _watchdog = Watchdog::start();
-    // A thread of our own, since the kernel lets go of whatever it traced when it ends.
+    // A thread of our own, since the kernel detaches from all that it traced when it ends.
     std::thread::scope(|scope| match scope.spawn(work).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),
     })
 }
 
-/// The same with a thread that the caller traces and that stands still between two instructions of the
-/// program, where nothing has begun that loading a library could disturb. `ready` is called before the thread
-/// goes on; afterwards it is no longer traced. Must be called on the thread that traces.
+/// The same with a thread that the caller traces. It must be stopped between two instructions of the program,
+/// where loading a library cannot disturb anything. `ready` is called before the thread goes on; afterwards
+/// we no longer trace it. Call this on the thread that traces.
 ///
 /// # Errors
 /// [`InjectError`]; the process goes on as it was, untraced.
@@ -191,7 +191,7 @@ pub fn inject_into_stopped(
     outcome.and(returned)
 }
 
-/// What was found out about the process before.
+/// What we found out about the process before.
 #[derive(Clone, Copy)]
 struct Planned<'a> {
     program: &'a Program,
@@ -257,13 +257,13 @@ impl Injection<'_> {
         let control = MemoryFile::make(self.process, thread, resident::CONTROL_NAME, Execution::Never)?;
         self.step_times.step_done("control file");
         if let Err(source) = fill(&control.here) {
-            // The first failure is the one to tell.
+            // Report the first failure.
             let _ = control.close(thread);
             return Err(InjectError::Control { pid: self.pid(), source });
         }
         self.step_times.step_done("fill in");
-        // The helper closes the descriptor in any case: by the time it is back, another thread may have been
-        // given the number for a file of its own.
+        // The helper closes the descriptor in any case: when it returns, another thread may have the number
+        // for a file of its own.
         let arguments = [control.in_process, 0];
         let code = thread.call(Stage::Attach, loaded.attach, arguments, limits.call)?;
         self.step_times.step_done("attach");
@@ -273,7 +273,7 @@ impl Injection<'_> {
         Ok((loaded, control.here))
     }
 
-    /// Has the thread load the image.
+    /// Makes the thread load the image.
     fn load(&mut self, thread: &mut Borrowed<'_>, limits: &Limits) -> Result<Loaded, InjectError> {
         let file = MemoryFile::make(self.process, thread, resident::IMAGE_NAME, Execution::Allowed)?;
         self.step_times.step_done("image file");
@@ -298,8 +298,8 @@ impl Injection<'_> {
         fcntl_add_seals(here, seals).map_err(|errno| self.system("sealing the image", errno.into()))?;
         self.check_contents(here)?;
         self.step_times.step_done("write image");
-        // A loader takes a name that it knows for the library that it knows by it, without looking at the
-        // file, and the name of an earlier helper may have ended in the same number.
+        // A dynamic loader that knows a name returns the library of that name without reading the file, and
+        // an earlier helper's name may have ended in the same number.
         let dots = "./".repeat(self.residents.count);
         let path = format!("/proc/thread-self/fd/{dots}{}", file.in_process);
         let path = CString::new(path).unwrap_or_default();
@@ -310,7 +310,7 @@ impl Injection<'_> {
         let image = here.metadata().map_err(|source| self.system("examining the image", source))?;
         let image = FileIdentity::by_stat(&image);
         let regions = self.process.regions()?;
-        // The low half of a handle is not zero by chance but once in 2^28 times, and the mappings tell.
+        // The low half of a handle is zero by chance only once in 2^28 times, and the mappings decide.
         let text = regions
             .iter()
             .find(|region| region.executable && (region.device, region.inode) == (image.device, image.inode))
@@ -328,8 +328,8 @@ impl Injection<'_> {
         Ok((text, bias.to_process(self.image.attach)))
     }
 
-    /// That a sealed file is the image to the last byte. Before it was sealed, the process could write there
-    /// too.
+    /// Checks that a sealed file is the image to the last byte. Before it was sealed, the process could write
+    /// to it too.
     fn check_contents(&self, image: &File) -> Result<(), InjectError> {
         let found = resident::is_image(image, self.bytes);
         match found.map_err(|source| self.system("reading the image back", source))? {

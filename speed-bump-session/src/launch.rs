@@ -1,13 +1,13 @@
 //! Starts a command and holds it before the first instruction of every program that it executes.
 //!
-//! The command is our child. It waits until a thread of ours traces it, and then executes. At each exec it is
-//! let run to the program's entry point: there the dynamic linker has mapped and relocated everything that
-//! the program is linked with, and no code of the program or of Python has run. What is to be done there is
-//! said by whoever takes up the [events](CommandEvent) of this module. Programs that execute others (`env`,
-//! `nice`, `sh -c 'exec …'`, scripts) are followed; a program that the helper was brought into is not, as a
-//! process has one tracer at a time and may want a debugger.
+//! The command is our child. It waits until a thread of ours traces it, and then executes. At each exec we
+//! let it run to the program's entry point: there the dynamic linker has mapped and relocated everything that
+//! the program is linked with, and no code of the program or of Python has run. The receiver of this module's
+//! [events](CommandEvent) decides what to do there. We follow programs that execute others (`env`, `nice`,
+//! `sh -c 'exec …'`, scripts). We do not follow a program that got the helper, as a process has one tracer at
+//! a time and may want a debugger.
 //!
-//! If we are killed, the kernel lets the command go: it runs on untraced.
+//! If we are killed, the kernel detaches from the command: it runs on untraced.
 
 mod approach;
 mod caught;
@@ -36,16 +36,16 @@ use crate::{
     units::Pid,
 };
 
-/// What becomes of the command, as its tracer tells it.
+/// An event of the command, from its tracer.
 #[derive(Debug)]
 pub enum CommandEvent {
-    /// A program stands at its entry point.
+    /// A program is stopped at its entry point.
     AtEntry(StoppedProgram),
-    /// A program was not held at its entry point, and runs; says why.
+    /// A program was not stopped at its entry point, and runs; with the reason.
     NotHeld(String),
 }
 
-/// Where the events come from; it ends when the command is no longer followed.
+/// The source of the events; it ends when we no longer follow the command.
 pub type CommandEvents = UnboundedReceiver<CommandEvent>;
 
 /// Asks the tracer to detach from the command.
@@ -53,7 +53,7 @@ pub type CommandEvents = UnboundedReceiver<CommandEvent>;
 pub struct DetachRequest(Arc<AtomicBool>);
 
 impl DetachRequest {
-    /// Has the tracer let the command go: another thread of ours wants to trace it.
+    /// Makes the tracer detach from the command: another thread of ours wants to trace it.
     pub fn request(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -63,7 +63,7 @@ impl DetachRequest {
     }
 }
 
-/// A program at its entry point. Dropping this lets it go on, followed.
+/// A program at its entry point. Dropping this lets it go on, and we follow it.
 #[derive(Debug)]
 pub struct StoppedProgram {
     /// Process that stands at the entry point, traced by this tool.
@@ -71,12 +71,12 @@ pub struct StoppedProgram {
     orders: mpsc::Sender<Order>,
 }
 
-/// Called when there is something to take up.
+/// Called when there is an event.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// What to do with a program at its entry point.
 enum Order {
-    /// Bring the helper in, and say by `wake` that it is.
+    /// Inject the helper, and call `wake` when that is done.
     BringIn {
         setup: Box<HelperSetup>,
         room: Room,
@@ -86,19 +86,19 @@ enum Order {
     },
 }
 
-/// What came of it.
+/// The result of an injection.
 #[derive(Debug)]
 struct Outcome {
     presence: Result<Presence, PresenceError>,
-    /// Where the program stands still until this is dropped.
+    /// The program is stopped there until this is dropped.
     held: Option<mpsc::SyncSender<()>>,
 }
 
-/// A program that the helper was brought into stands still until this is dropped; it is not followed.
+/// A program with the helper is stopped until this is dropped; we do not follow it.
 #[derive(Debug)]
 pub struct Held(#[expect(dead_code, reason = "dropping it is what it is for")] Option<mpsc::SyncSender<()>>);
 
-/// The helper on its way into a program at its entry point. Dropping this lets the program go on when that is
+/// An injection into a program at its entry point. Dropping this lets the program go on once the injection is
 /// done.
 #[derive(Debug)]
 pub struct Coming {
@@ -107,8 +107,8 @@ pub struct Coming {
 }
 
 impl StoppedProgram {
-    /// Has the helper be brought in; it begins to work when Python does. `wake` is called when that is done,
-    /// or cannot be.
+    /// Starts to inject the helper; it begins its work when Python starts. `wake` is called when the
+    /// injection is done or has failed.
     ///
     /// # Errors
     /// The process is gone.
@@ -128,8 +128,8 @@ impl StoppedProgram {
 }
 
 impl Coming {
-    /// What came of it, once that is known: the helper, and what holds the program; or why the program goes
-    /// on without.
+    /// The result, once it is known: the helper, and the hold on the program; or why the program goes on
+    /// without the helper.
     pub fn outcome(&self) -> Option<Result<(Presence, Held), PresenceError>> {
         match self.result.try_recv() {
             Ok(Outcome { presence, held }) => Some(presence.map(|presence| (presence, Held(held)))),

@@ -1,9 +1,9 @@
-//! Sessions of speed-bump-ebpf: parse targets, resolve them to probe sites of a running
-//! process, attach, delay, count, and leave without a trace.
+//! Sessions of speed-bump-ebpf: parse targets, resolve them to probe sites of a running process, attach,
+//! delay, count, and detach without a trace.
 //!
-//! A target travels one way: [`targets`] parses a line, [`process`], [`elf`] and [`python`] know what the
-//! process runs, [`probe`] chooses sites and attaches, [`engine`] delays, [`stats`] counts. No step calls
-//! back. [`prepare`] goes this way up to the attach, and [`session`] the rest of it.
+//! Targets go one way: [`targets`] parses a line; [`process`], [`elf`] and [`python`] know what the process
+//! runs; [`probe`] chooses sites and attaches; [`engine`] delays; [`stats`] counts. No step calls back.
+//! [`prepare`] does all steps before the attach, and [`session`] the rest.
 
 pub mod calibrate;
 pub mod control;

@@ -1,6 +1,6 @@
-//! The policy of a session: which delay a call gets, how often, and who spins it. The only place that knows.
+//! The policy of a session: the delay and frequency of a call, and the engine. Only this file decides that.
 //!
-//! Each target has a dose. A function has that of the target that selects it, unless it was given its own.
+//! Each target has a dose. A function has the dose of its target, unless it was given its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,15 +12,15 @@ use crate::{
     units::Nanos,
 };
 
-/// Functions that can have a dose of their own in a session.
+/// The most functions with a dose of their own in a session.
 pub const OWN_DOSES: u32 = 16_384;
-/// Targets that can be added to a session.
+/// The most targets that can be added to a session.
 pub const LATE_TARGETS: u32 = 1_024;
 
-/// Whose dose it is.
+/// What a dose is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// All functions of a target but those that have their own.
+    /// All functions of a target except those with their own.
     Target(TargetIndex),
     /// One function, in all processes.
     Function(SelectedFunction),
@@ -45,27 +45,26 @@ pub enum DoseError {
     TooMany,
 }
 
-/// The dose of each target of a session and of each function that has its own, and which engine is to spin
-/// it.
+/// The dose of each target of a session and of each function with its own, and which engine spins it.
 ///
-/// Each dose has a number in the engine: that of its target, or one behind those and behind the room for
-/// targets that are added.
+/// Each dose has a number in the engine: that of its target, or one after those and after the room for added
+/// targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyTable {
     choice: EngineChoice,
     default: Dose,
     /// By [`TargetIndex`].
     doses: Vec<Dose>,
-    /// The same: whether it is of Python functions.
+    /// The same: whether the target selects Python functions.
     is_python: Vec<bool>,
-    /// The number of the first dose that is a function's own.
+    /// The number of the first dose that is for one function.
     first_own: u32,
-    /// Doses of functions' own, with their numbers.
+    /// Doses of single functions, with their numbers.
     own: BTreeMap<SelectedFunction, (u32, Dose)>,
 }
 
 impl PolicyTable {
-    /// The doses that the targets give. What a target leaves open is the default's.
+    /// The doses of the targets. The default's values apply to options that a target does not give.
     pub fn new(targets: &Targets, default: Dose, choice: EngineChoice) -> Self {
         let doses: Vec<Dose> = targets.iter().map(|(_, target)| dose_of(target, default)).collect();
         let is_python = targets.iter().map(|(_, target)| target.kind == TargetKind::Python).collect();
@@ -73,15 +72,15 @@ impl PolicyTable {
         Self { choice, default, doses, is_python, first_own, own: BTreeMap::new() }
     }
 
-    /// The dose that a target begins with.
+    /// The dose of a new target.
     pub fn begins_with(&self, target: &Target) -> Dose {
         dose_of(target, self.default)
     }
 
-    /// Adds a target behind the others. Returns the number of its dose.
+    /// Adds a target after the others. Returns the number of its dose.
     ///
     /// # Errors
-    /// No room for another one.
+    /// There is no room.
     pub fn add(&mut self, target: &Target) -> Result<u32, DoseError> {
         let number = u32::try_from(self.doses.len()).unwrap_or(u32::MAX);
         if number >= self.first_own {
@@ -95,7 +94,7 @@ impl PolicyTable {
     /// Sets a dose. Returns its number.
     ///
     /// # Errors
-    /// No such target, or no room for another function.
+    /// There is no such target, or no room for another function.
     pub fn set(&mut self, selection: &Selection, dose: Dose) -> Result<u32, DoseError> {
         match selection {
             Selection::Target(index) => {
@@ -117,7 +116,7 @@ impl PolicyTable {
         }
     }
 
-    /// How many doses there may come to be.
+    /// The most doses that there can be.
     pub fn capacity(&self) -> u32 {
         self.first_own.saturating_add(OWN_DOSES)
     }
@@ -127,12 +126,12 @@ impl PolicyTable {
         (0..).zip(self.doses.iter().copied()).chain(self.own.values().copied())
     }
 
-    /// The number of the dose that a function has of its own.
+    /// The number of a function's own dose.
     pub fn own_number(&self, function: &SelectedFunction) -> Option<u32> {
         self.own.get(function).map(|(number, _)| *number)
     }
 
-    /// The functions of a target that have a dose of their own.
+    /// The functions of a target with a dose of their own.
     pub fn with_own(&self, target: TargetIndex) -> impl Iterator<Item = &SelectedFunction> {
         self.own.keys().filter(move |function| function.target == target)
     }
@@ -142,13 +141,13 @@ impl PolicyTable {
         self.own_number(function).unwrap_or(function.target.0)
     }
 
-    /// The dose of a target; the default of one that there is not.
+    /// The dose of a target; the default if there is no such target.
     pub fn dose(&self, target: TargetIndex) -> Dose {
         self.doses.get(target.0 as usize).copied().unwrap_or(self.default)
     }
 
     /// The dose of a function: its own, or that of its target.
-    pub fn of(&self, function: &SelectedFunction) -> Dose {
+    pub fn for_function(&self, function: &SelectedFunction) -> Dose {
         self.own.get(function).map_or_else(|| self.dose(function.target), |(_, dose)| *dose)
     }
 
@@ -167,13 +166,13 @@ impl PolicyTable {
         self.choice
     }
 
-    /// Whether the helper is wanted for its signals alone.
+    /// Whether the session wants the helper only for its signals.
     pub fn wants_helper(&self) -> bool {
         self.choice.wants_helper()
     }
 
-    /// Who spins a delay, with programs of this form, in a process that the helper is in and handles signals
-    /// in, or is not.
+    /// Which engine spins a delay, with programs of this form, in a process with (`has_signals`) or without a
+    /// helper that handles signals.
     pub fn engine(&self, delay: Nanos, form: Form, has_signals: bool) -> EngineKind {
         match self.choice.engine(delay, form) {
             EngineKind::Signal if !has_signals => EngineKind::Bpf,
@@ -181,19 +180,19 @@ impl PolicyTable {
         }
     }
 
-    /// Whether there is nothing without the helper in the process.
+    /// Whether the session needs the helper in the process.
     pub fn insists_on_helper(&self) -> bool {
         self.choice.insists_on_helper()
     }
 
-    /// Who delays a call of a target that comes through the helper itself, if that is who.
+    /// The engine for a target's calls that the helper sees, if the helper delays them itself.
     pub fn in_helper(&self, target: TargetIndex) -> Option<EngineKind> {
         let is_python = self.is_python.get(target.0 as usize).is_some_and(|is_python| *is_python);
         (is_python && self.choice.delays_in_helper()).then_some(EngineKind::Helper)
     }
 
-    /// The different delays that the helper is signalled for, wherever it is in. What it delays by itself
-    /// needs no signals; but programs that can spin for so long only have to be told that others can.
+    /// The different delays for which helpers need signals. Delays that a helper makes by itself need none;
+    /// but programs that cannot spin long must know the delays that helpers can.
     pub fn signalled(&self, form: Form) -> BTreeSet<Nanos> {
         let needs_none = |target| form.longest_spin().is_none() && self.in_helper(target).is_some();
         let of_targets = (0..).map(TargetIndex).zip(&self.doses).map(|(target, dose)| (target, dose.delay));

@@ -219,10 +219,10 @@ const MAIN_FILES: usize = 64;
 fn main_files(processes: &[Process]) -> Vec<String> {
     let mut globs: Vec<String> = Vec::new();
     for process in processes {
-        let mut of_process = main_file::of(process);
+        let mut of_process = main_file::for_process(process);
         if of_process.is_empty() {
             let descendants = process.descendants().map(|found| found.processes).unwrap_or_default();
-            of_process = descendants.iter().flat_map(main_file::of).collect();
+            of_process = descendants.iter().flat_map(main_file::for_process).collect();
         }
         for glob in of_process {
             if globs.len() < MAIN_FILES && !globs.contains(&glob) {

@@ -1,8 +1,7 @@
-//! The helper in a process, from being brought in to having left.
+//! The helper in a process, from the injection until it has left.
 //!
-//! [`bring_in`](HelperSetup::bring_in) injects it with a control block that says what is wanted; what comes
-//! back is a [`Presence`], and dropping that sends the helper away. Attaching to its stub is the session's
-//! business.
+//! [`bring_in`](HelperSetup::bring_in) injects it with a control block that holds its orders, and returns a
+//! [`Presence`]; dropping that sends the helper away. The session attaches to its stub.
 
 pub mod stub;
 pub mod survey;
@@ -32,21 +31,21 @@ use crate::{
 };
 use stub::StubError;
 
-/// How long the helper may wait for the interpreter's lock, and look at what is loaded, before we give up.
+/// How long the helper may wait for the interpreter's lock, and judge loaded functions, before we give up.
 /// Programs hold the lock for seconds in calls of C code that do not release it.
 pub const INTERPRETER_PATIENCE: Duration = Duration::from_secs(10);
-/// How long we wait for the helper to leave. It looks up every 200 ms, at once when it is rung, and then
-/// needs the interpreter's lock.
+/// How long we wait for the helper to leave. It checks every 200 ms, and at once when we ring, and then needs
+/// the interpreter's lock.
 pub const LEAVING_PATIENCE: Duration = Duration::from_secs(1);
 /// How long we wait for a helper to leave whose tool was killed.
 const RESIDENT_PATIENCE: Duration = Duration::from_millis(1_500);
-/// How often a state is looked at while we wait for it.
+/// How often we read a state that we wait for.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Why the helper is not at work in a process.
+/// Why the helper does not work in a process.
 #[derive(Debug, thiserror::Error)]
 pub enum PresenceError {
-    /// It could not be brought in.
+    /// It could not be injected.
     #[error(transparent)]
     Inject(#[from] InjectError),
     /// Its block could not be used.
@@ -58,10 +57,10 @@ pub enum PresenceError {
     /// Its image has no stub that we know.
     #[error(transparent)]
     Stub(#[from] StubError),
-    /// It says so itself.
+    /// It reports a failure.
     #[error("{0}")]
     Failed(String),
-    /// The interpreter's lock was not to be had.
+    /// It did not get the interpreter's lock.
     #[error(
         "the helper is loaded, but the interpreter of process {pid} did not let it run within {limit}: a \
          thread holds its lock for long, as in a call of C code that has still to return"
@@ -103,10 +102,10 @@ pub enum PresenceError {
 }
 
 impl PresenceError {
-    /// That the process runs another program than the one that was looked at, if it is that.
+    /// Returns the error that the process runs another program than before, if it is that.
     ///
     /// # Errors
-    /// This error, if it is another.
+    /// The error itself, if it is another.
     pub fn into_other_program(self) -> Result<ProcessError, Self> {
         match self {
             Self::Inject(InjectError::Process(error @ ProcessError::OtherProgram { .. })) => Ok(error),
@@ -115,20 +114,20 @@ impl PresenceError {
     }
 }
 
-/// What every helper of a session is given.
+/// The settings for every helper of a session.
 #[derive(Clone, Debug)]
 pub struct HelperSetup {
     /// The compiled targets.
     pub selector: Arc<[u8]>,
-    /// The instruction of the stub that calls shall run into.
+    /// The stub's instruction that calls run into.
     pub stub: SiteKind,
-    /// How long a thread may take to come to a point where it can be borrowed.
+    /// How long a thread may take to reach a safe point.
     pub timeout: Duration,
-    /// What keeps the helpers from leaving.
+    /// The heartbeat that keeps the helpers from leaving.
     pub heartbeat: Arc<Heartbeat>,
     /// Signals that they handle, and how long they spin on each.
     pub signals: Arc<[(u32, Nanos)]>,
-    /// That they delay by themselves, if they do.
+    /// How they delay by themselves, if they do.
     pub in_place: Option<InPlace>,
 }
 
@@ -145,11 +144,11 @@ impl HelperSetup {
         Ok(Self { selector: selector.into(), stub, timeout, heartbeat, signals, in_place: None })
     }
 
-    /// Brings the helper into a process that runs this program, whose `interpreters` are the files with the
-    /// interpreter's code. It does not wait for the interpreter: see [`Presence::wait_active`].
+    /// Injects the helper into a process that runs this program; `interpreters` are the files with the
+    /// interpreter's code. Does not wait for the interpreter: see [`Presence::wait_active`].
     ///
     /// # Errors
-    /// The process goes on as it was.
+    /// The process is unchanged.
     pub fn bring_in(
         &self,
         process: &Process,
@@ -165,7 +164,7 @@ impl HelperSetup {
         let injected = loop {
             let mut fill = |file: &File| self.fill(file, &contents).map(|filled| block = Some(filled));
             match inject::inject(process, program, IMAGE, interpreters, &mut fill, limits) {
-                // What a tool that was killed left behind notices that within a second.
+                // The helper of a killed tool notices that within a second.
                 Err(InjectError::InUse { .. } | InjectError::Leaving { .. }) if Instant::now() < deadline => {
                     thread::sleep(LOOK_EVERY * 10);
                 }
@@ -177,12 +176,12 @@ impl HelperSetup {
         Ok(presence)
     }
 
-    /// Brings the helper into a program of which no instruction has run, whose only thread stands still and
-    /// is traced by the calling thread; it begins to work when Python does. `ready` is called before the
-    /// program runs, and is given what came of it; afterwards it is no longer traced.
+    /// Injects the helper into a program that has not run any instruction. Its only thread is stopped, and
+    /// traced by the calling thread. The helper starts its work when Python does. `ready` is called with the
+    /// result before the program runs; afterwards it is no longer traced.
     ///
     /// # Errors
-    /// The program runs on as it was, and `ready` was not called.
+    /// The program runs on unchanged, and `ready` was not called.
     pub fn bring_in_at_start(
         &self,
         process: &Process,
@@ -205,7 +204,7 @@ impl HelperSetup {
         Ok(())
     }
 
-    /// What a new control block is filled with, of a size that the process has addresses for.
+    /// The contents of a new control block, of a size for which the process has address space.
     fn fitting(
         &self,
         process: &Process,
@@ -218,13 +217,13 @@ impl HelperSetup {
         Ok(Contents { room, ..contents })
     }
 
-    /// What a new control block is filled with.
+    /// The contents of a new control block.
     fn contents(&self, room: Room, command: HelperCommand, process: Option<&Process>) -> Contents<'_> {
         let stub_form = if self.stub == SiteKind::Nop5 { StubForm::Nop5 } else { StubForm::Nop };
         let signals = if command == HelperCommand::Survey { &[] } else { &*self.signals };
         let runs = matches!(command, HelperCommand::Run | HelperCommand::RunFromStart);
         let in_place = self.in_place.filter(|_| runs).map(|in_place| {
-            // The process's clock may be another than ours.
+            // The process may have another clock, in a time namespace.
             let offsets =
                 |of: &str| fs::read_to_string(format!("/proc/{of}/timens_offsets")).unwrap_or_default();
             let theirs = process.map(|process| offsets(&process.shown_by().to_string())).unwrap_or_default();
@@ -233,8 +232,8 @@ impl HelperSetup {
         Contents { room, selector: &self.selector, stub_form, command, signals, in_place }
     }
 
-    /// Fills in a control block. The helper hears us from its first look on, which may be long before it is
-    /// known here that it is in.
+    /// Fills in a control block. The helper needs our heartbeat from its first check on, which may be long
+    /// before we know that it runs.
     fn fill(&self, file: &File, contents: &Contents<'_>) -> io::Result<Arc<Block>> {
         contents.write(file)?;
         let block = Block::new(file.try_clone()?, contents).map_err(io::Error::other)?;
@@ -249,7 +248,7 @@ impl HelperSetup {
         injected: Injected,
         block: Option<Arc<Block>>,
     ) -> Result<Presence, PresenceError> {
-        // What is in was given one.
+        // A helper that runs has got a block.
         let block = block.ok_or(PresenceError::Gone { pid })?;
         // From here on dropping it sends the helper away.
         let mut presence = Presence {
@@ -264,8 +263,8 @@ impl HelperSetup {
         Ok(presence)
     }
 
-    /// [`bring_in`](Self::bring_in) on a thread of its own, as a safe point may take a while to come. `wake`
-    /// is called at the end.
+    /// [`bring_in`](Self::bring_in) on a thread of its own, since reaching a safe point may take a while.
+    /// `wake` is called at the end.
     ///
     /// # Errors
     /// The thread could not be started, or the process is gone.
@@ -299,8 +298,7 @@ impl HelperSetup {
     }
 }
 
-/// The helper on its way in. Dropping it waits for the way's end: a process is never left with a borrowed
-/// thread.
+/// An injection in progress. Dropping it waits for its end: a process is never left with a borrowed thread.
 #[derive(Debug)]
 pub struct Joining {
     pid: Pid,
@@ -311,7 +309,7 @@ pub struct Joining {
 impl Joining {
     /// Whether [`finish`](Self::finish) returns at once.
     pub fn is_finished(&self) -> bool {
-        // A thread that panicked says nothing any more.
+        // A thread that panicked gives no result.
         self.is_over.load(Ordering::Acquire)
             || self.thread.as_ref().is_none_or(thread::JoinHandle::is_finished)
     }
@@ -340,31 +338,31 @@ impl Drop for Joining {
 #[derive(Debug)]
 pub struct Presence {
     pid: Pid,
-    /// What the process ran when it was brought in; absent where that had not begun.
+    /// The program of the process at the injection; absent if it had not started.
     program: Option<Program>,
-    /// What it shares with us.
+    /// The memory that it shares with us.
     pub block: Arc<Block>,
-    /// Its image, which the process maps.
+    /// Its image, as mapped by the process.
     pub file: Arc<ProbeFile>,
-    /// The instruction of the stub that calls run into.
+    /// The stub's instruction that calls run into.
     pub stub: SiteKind,
-    /// Where the stub lies in the image.
+    /// Offset of the stub in the image.
     pub offset: FileOffset,
 }
 
 impl Presence {
-    /// The process that it was brought into.
+    /// The process that it was injected into.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// What the process ran when the helper was brought in, if it was a program that ran already.
+    /// The program of the process at the injection, if it ran already.
     pub fn program(&self) -> Option<&Program> {
         self.program.as_ref()
     }
 
-    /// That the helper does not answer yet; or, where another program has replaced the one that it was
-    /// brought into, that.
+    /// The error that the helper does not answer yet; or, if another program has replaced the process's,
+    /// that.
     fn late(&self, process: &Process, error: PresenceError) -> PresenceError {
         match self.program.as_ref().map(|program| process.check_program(program)) {
             Some(Err(replaced)) => InjectError::from(replaced).into(),
@@ -372,10 +370,10 @@ impl Presence {
         }
     }
 
-    /// Waits until the helper is at work. `stopped` is asked again and again whether to go on.
+    /// Waits until the helper is active. Calls `stopped` repeatedly; true ends the wait.
     ///
     /// # Errors
-    /// It is not, and why.
+    /// Why it is not active.
     pub fn wait_active(&self, process: &Process, stopped: impl Fn() -> bool) -> Result<(), PresenceError> {
         let pid = self.pid;
         let deadline = Instant::now() + INTERPRETER_PATIENCE;
@@ -422,12 +420,12 @@ impl Presence {
         }
     }
 
-    /// Whether the helper has undone everything, or nobody can tell any more.
+    /// Whether the helper has undone everything, or we can no longer tell.
     pub fn has_left(&self) -> bool {
         self.block.report().map_or(true, |report| matches!(report.state, Some(State::Left | State::Failed)))
     }
 
-    /// Tells the helper to leave and waits until it has, or until it takes too long. Whether it has.
+    /// Tells the helper to leave and waits until it has, or for the time limit. Returns whether it has.
     pub fn leave_and_wait(&self, process: &Process, stopped: impl Fn() -> bool) -> bool {
         self.leave();
         let deadline = Instant::now() + LEAVING_PATIENCE;

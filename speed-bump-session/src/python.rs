@@ -1,8 +1,8 @@
-//! CPython: how the functions of a process become known.
+//! CPython: finding the functions of a process.
 //!
-//! [`interpreter`] recognises CPython among the mapped files, [`entry_source`] says how its calls can be
-//! seen, [`perf_map`] and [`trampoline`] name functions by the return address on the evaluator's stack,
-//! [`source`] names them by file, name and line, [`helper`] shares memory with a helper that names them
+//! [`interpreter`] recognises CPython among the mapped files; [`entry_source`] decides how its calls become
+//! visible; [`perf_map`] and [`trampoline`] name functions by the return address on the evaluator's stack;
+//! [`source`] names them by file, name and line; [`helper`] shares memory with a helper that names them
 //! itself. Nothing here attaches.
 
 pub mod entry_source;

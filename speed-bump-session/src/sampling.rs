@@ -1,10 +1,9 @@
-//! Looks at what processes execute, many times a second, and without stopping them: which functions take
-//! time?
+//! Samples what processes execute, many times a second and without stopping them, to find the functions that
+//! take time.
 //!
-//! Python stacks are read out of the memory of the processes, at equal distances in time, whether a thread
-//! runs or waits. Native functions are seen by the clocks of the processors, which tell where the thread is
-//! that has one. It costs the processes nothing but the time that the sampling itself takes of a processor,
-//! which is bounded.
+//! We read Python stacks from the memory of the processes at equal intervals, whether a thread runs or waits.
+//! Native functions are sampled by the clocks of the processors, which show where the running thread is. The
+//! processes lose only the processor time that the sampling itself uses, which is bounded.
 
 mod code;
 mod functions;
@@ -39,33 +38,34 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// Looks in a second, and ticks of each processor's clock.
+/// Stack samples per second, and ticks per second of each processor's clock.
 const RATE: u64 = 100;
-/// The longest time between two looks.
+/// The longest time between two samples.
 const SLOWEST: Nanos = Nanos(200_000_000);
-/// The sampling takes no more of a processor than this.
+/// The greatest share of a processor for sampling.
 const MAX_COST: f64 = 0.015;
-/// How often it is looked for new processes and threads, and what the looks cost.
+/// How often we search for new processes and threads, and check the cost of sampling.
 const LOOK_AGAIN: Nanos = Nanos(1_000_000_000);
-/// What threads wait for is looked at in one of so many looks: it is a system call for each.
+/// We read what threads wait for in one of this many samples: it takes a system call for each thread.
 const WAITS: u64 = 10;
-/// Processes that are looked at.
+/// The most processes that we sample.
 const PROCESSES: usize = 1_024;
-/// A look at all stacks takes no more of a processor than this. What it leaves comes first in the next one.
+/// The greatest share of a processor for one sample of all stacks. Threads that it leaves out come first in
+/// the next one.
 const LONGEST: Nanos = Nanos(250_000_000);
-/// Remarks that are told.
+/// The most remarks that we report.
 const REMARKS: usize = 100;
 
-/// Nothing can be sampled.
+/// Sampling is impossible.
 #[derive(Debug, thiserror::Error)]
 #[error("none of the processes can be looked into: {0}")]
 pub struct SamplingError(String);
 
-/// Samples processes for a while, with their descendants if `children` says so. `go_on` is asked many times a
-/// second; where it says no, or all processes have ended, that is all.
+/// Samples processes for a while, with their descendants if `children` is true. `go_on` is called many times
+/// a second; sampling ends when it returns false, or all processes have ended.
 ///
 /// # Errors
-/// None of the processes can be looked into.
+/// None of the processes can be inspected.
 pub fn sample(
     pids: &[Pid],
     children: bool,
@@ -108,7 +108,7 @@ pub fn sample(
                 break;
             }
         }
-        // Looks that were missed are not made up for.
+        // Missed samples are not repeated.
         next = Nanos((next.0 + pace.interval.0).max(now().0));
     }
     let span = Nanos(now().0 - begun.0);
@@ -117,7 +117,7 @@ pub fn sample(
     Ok(Profile { span, own_cost, ..sampler.seen(clock, &mut may) })
 }
 
-/// How often is looked.
+/// The sampling interval.
 struct Pace {
     interval: Nanos,
     looked_again: Nanos,
@@ -125,7 +125,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Looks less often where that costs too much.
+    /// Samples less often if that costs too much.
     fn adapt(&mut self, at: Nanos) {
         let cost = own_time();
         let share = (cost.0 - self.cost.0) as f64 / (at.0 - self.looked_again.0) as f64;
@@ -134,8 +134,8 @@ impl Pace {
     }
 }
 
-/// The interval with which looks that took such a share of a processor take no more than they may. Never
-/// shorter than before: what has cost too much once will again.
+/// The interval at which samples that took this share of a processor take no more than allowed. Never shorter
+/// than before: what cost too much once will again.
 fn paced(interval: Nanos, share: f64) -> Nanos {
     if share <= MAX_COST {
         return interval;
@@ -149,7 +149,7 @@ fn own_time() -> Nanos {
     clock::read(ClockId::ThreadCPUTime)
 }
 
-/// A process that is looked at.
+/// A process that we sample.
 #[derive(Debug)]
 struct Followed {
     process: Process,
@@ -157,7 +157,7 @@ struct Followed {
     interpreter: Option<FileIdentity>,
 }
 
-/// See [`sample`].
+/// The state of [`sample`].
 #[derive(Debug, Default)]
 struct Sampler {
     pids: Vec<Pid>,
@@ -166,9 +166,9 @@ struct Sampler {
     leaves: Leaves,
     waits: Waits,
     shared: Shared,
-    /// Of processes that have ended, too.
+    /// Includes processes that have ended.
     seen: Profile,
-    /// The one that the last look had no time for.
+    /// The process for which the last sample had no time.
     first: Option<Pid>,
     ticks: u64,
     clock_of: BTreeMap<profile::ThreadOf, u64>,
@@ -176,7 +176,7 @@ struct Sampler {
 }
 
 impl Sampler {
-    /// Finds new processes and threads, and leaves those that have ended.
+    /// Finds new processes and threads, and drops those that have ended.
     fn look_again(&mut self, may: &mut MayGoOn<impl FnMut() -> bool>) {
         let ended: Vec<Pid> =
             self.followed.iter().filter(|(_, of)| !of.process.is_alive()).map(|(pid, _)| *pid).collect();
@@ -195,7 +195,7 @@ impl Sampler {
         }
         for process in new {
             if self.followed.len() == PROCESSES {
-                self.remark(format!("only {PROCESSES} processes are looked at"));
+                self.remark(format!("only {PROCESSES} processes are sampled"));
                 break;
             }
             if !may.go_on() {
@@ -237,7 +237,7 @@ impl Sampler {
     }
 
     fn follow(&mut self, process: Process) {
-        let (stacks, interpreter) = match Stacks::of(&process, &mut self.shared) {
+        let (stacks, interpreter) = match Stacks::open(&process, &mut self.shared) {
             Ok(stacks) => {
                 let interpreter = stacks.interpreter;
                 (Some(stacks), Some(interpreter))
@@ -253,7 +253,7 @@ impl Sampler {
         self.followed.insert(process.pid(), Followed { process, stacks, interpreter });
     }
 
-    /// Looks at all stacks.
+    /// Samples all stacks.
     fn look(&mut self, may: &mut MayGoOn<impl FnMut() -> bool>) {
         self.ticks += 1;
         let end = own_time() + LONGEST;
@@ -275,7 +275,7 @@ impl Sampler {
         }
     }
 
-    /// A tick of a processor's clock.
+    /// Adds a tick of a processor's clock.
     fn add(&mut self, sample: crate::sys::clock_samples::ClockSample) {
         let Some(of) = self.followed.get(&sample.process) else { return };
         let thread = profile::ThreadOf { process: sample.process, thread: sample.thread };
@@ -283,7 +283,7 @@ impl Sampler {
         self.leaves.add(&of.process, of.interpreter, sample);
     }
 
-    /// Everything.
+    /// The result.
     fn seen(mut self, clock: Option<u64>, may: &mut MayGoOn<impl FnMut() -> bool>) -> Profile {
         let mut profile = self.seen;
         for of in self.followed.into_values() {
@@ -314,7 +314,7 @@ impl Sampler {
     }
 }
 
-/// Takes what was counted of a process.
+/// Adds the counts of a process.
 fn take(profile: &mut Profile, counts: Counts) {
     profile.samples += counts.samples;
     profile.dropped += counts.dropped;

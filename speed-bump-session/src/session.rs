@@ -1,9 +1,9 @@
 //! A session: attach to detach, with its statistics.
 //!
-//! What every session has is a `State`: its doses, functions and counters, which may be asked and changed
-//! at any moment ([`controls`]), and what it reports in the end. Which processes it covers, and how, depends
-//! on the engine: with the BPF object it is a [`BpfSession`](bpf::BpfSession), with the kernel module a
-//! `KmodSession` (`kmod`). Both are a `Session`, which [`run`] waits for and [`handle`] hands out.
+//! Every session has a `State`: its doses, functions and counters, which can be read and changed at any
+//! moment ([`controls`]), and its final report. The processes that it covers, and how, depend on the engine:
+//! with the BPF object it is a [`BpfSession`](bpf::BpfSession), with the kernel module a `KmodSession`
+//! (`kmod`). Both implement `Session`, which [`run`] waits for and [`handle`] gives access to.
 
 pub mod bpf;
 pub mod controls;

@@ -1,4 +1,4 @@
-//! Statistics of a session: what was counted, as JSON, as a table, and live.
+//! Statistics of a session: its counts as JSON, as a table, and live.
 
 pub mod callers;
 pub mod implausible;

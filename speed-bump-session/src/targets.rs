@@ -1,10 +1,10 @@
 //! The targets file: lines, patterns, and which target selects a function.
 //!
-//! [`ParsedTargets::load`] reads a file. The kind of a line that writes none may depend on a file of the
-//! process: [`ParsedTargets::decide`] is told which paths are ELF files there, and makes [`Targets`]. What
-//! those select is then asked in two steps: once for a module ([`Targets::python_in`],
-//! [`Targets::native_in`], [`Targets::usdt_in`]), and for every function, symbol or probe in it. The file
-//! system and the process are not known here.
+//! [`ParsedTargets::load`] reads a file. The kind of a line without one may depend on a file of the process:
+//! [`ParsedTargets::decide`] is told which paths are ELF files there, and makes [`Targets`]. Finding what
+//! those select takes two steps: once for a module ([`Targets::python_in`], [`Targets::native_in`],
+//! [`Targets::usdt_in`]), and then for every function, symbol or probe in it. This module does not know the
+//! file system or the process.
 
 mod candidates;
 #[cfg(test)]
@@ -39,12 +39,12 @@ pub use self::{
 use crate::units::Nanos;
 pub use speed_bump_names::TargetKind;
 
-/// The targets of one file, in its order, and what it excludes.
+/// The targets of one file, in order, and its exclusions.
 #[derive(Clone, Debug)]
 pub struct Targets {
     targets: Vec<Target>,
     exclusions: Vec<Exclusion>,
-    /// What else the module `__main__` stands for.
+    /// The files that the module `__main__` stands for.
     main_files: Vec<Pattern>,
     no_target: Option<NoTarget>,
     python: Rules,
@@ -57,42 +57,42 @@ pub struct Targets {
 pub struct Target {
     /// The number of the line in the file, from 1.
     pub line: usize,
-    /// The line, without white space at its ends.
+    /// The line, without white space at either end.
     pub text: String,
     /// What the line selects.
     pub kind: TargetKind,
-    /// How the kind was found.
+    /// How its kind was determined.
     pub kind_reason: KindReason,
     /// `[kind:]module[:provider]:name` as written, without options.
     pub pattern: String,
-    /// Matched against the file: `co_filename` or the path of an ELF file.
+    /// Matched with the file: `co_filename` or the path of an ELF file.
     pub module: Pattern,
-    /// Matched against the provider; there is one exactly when the kind is [`TargetKind::Usdt`].
+    /// Matched with the provider; present exactly if the kind is [`TargetKind::Usdt`].
     pub provider: Option<Pattern>,
-    /// Matched against the name of the function, symbol or probe.
+    /// Matched with the name of the function, symbol or probe.
     pub name: Pattern,
-    /// The delay per trigger, at most [`Nanos::MAX_DELAY`], when the line gives one.
+    /// The delay per trigger, at most [`Nanos::MAX_DELAY`], if the line gives one.
     pub delay: Option<Nanos>,
-    /// Every how many calls there is a trigger, when the line says it.
+    /// Every how many calls there is a trigger, if the line gives it.
     pub frequency: Option<NonZeroU64>,
-    /// The name for reports; no other target of the file has it.
+    /// The name in reports; no other target of the file has it.
     ///
-    /// It is the pattern when the line gives none, followed by ` (line N)` when an earlier line has that id.
+    /// It is the pattern if the line gives none, followed by ` (line N)` if an earlier line has that id.
     pub id: String,
-    /// Whether it was dropped from a session that runs: it selects nothing any more.
+    /// Whether it was dropped from a running session: it no longer selects anything.
     pub is_dropped: bool,
 }
 
-/// One line that takes functions away from the targets of its kind.
+/// A line that excludes functions from the targets of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exclusion {
     /// The number of the line in the file, from 1.
     pub line: usize,
-    /// The line, without white space at its ends.
+    /// The line, without white space at either end.
     pub text: String,
-    /// The kind of target that it takes functions away from.
+    /// The kind of target from which it excludes functions.
     pub kind: TargetKind,
-    /// How the kind was found.
+    /// How its kind was determined.
     pub kind_reason: KindReason,
     /// As in [`Target::module`].
     pub module: Pattern,
@@ -102,7 +102,7 @@ pub struct Exclusion {
     pub name: Pattern,
 }
 
-/// How the kind of a line was found.
+/// How the kind of a line was determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KindReason {
     /// The line names it.
@@ -111,7 +111,7 @@ pub enum KindReason {
     ElfFile,
     /// The last component of the module part is `*.so` or `*.so.*`.
     SharedObjectName,
-    /// Nothing speaks for another kind than Python.
+    /// None of these: Python.
     Default,
 }
 
@@ -135,9 +135,9 @@ pub struct TargetIndex(pub u32);
 pub struct ExclusionIndex(pub u32);
 
 impl Target {
-    /// Whether its module pattern matches a Python file, also by its dotted names where they apply.
+    /// Whether its module pattern matches a Python file, by its path or, if they apply, its dotted names.
     pub fn is_in_module(&self, file: &str) -> bool {
-        let by_name = || dotted::DottedNames::of(file).iter().any(|name| self.module.matches(name));
+        let by_name = || dotted::DottedNames::new(file).iter().any(|name| self.module.matches(name));
         self.module.matches(file) || (dotted::applies(&self.module) && by_name())
     }
 }
@@ -169,7 +169,7 @@ impl Targets {
         self.targets.len()
     }
 
-    /// Whether there is no target, which whoever read them has to have allowed.
+    /// Whether there is no target; the reader must have allowed that.
     pub fn is_empty(&self) -> bool {
         self.targets.is_empty()
     }
@@ -179,7 +179,7 @@ impl Targets {
         self.no_target.as_ref()
     }
 
-    /// Whether some line has this kind: what is not asked for need not be looked up in the process.
+    /// Whether some line has this kind; if none has, the process need not be searched for it.
     pub fn has_kind(&self, kind: TargetKind) -> bool {
         self.targets.iter().any(|target| target.kind == kind && !target.is_dropped)
     }

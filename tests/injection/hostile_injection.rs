@@ -1,5 +1,5 @@
-//! Programs that try to turn an injection against whoever injects: none gets root to write into a file of its
-//! choice, and none has another program take the helper.
+//! Programs that try to turn an injection against the tool: none makes root write into a file of its choice,
+//! and none makes another program take the helper.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -29,8 +29,8 @@ fn compile(source: &str) -> Fixture {
     program
 }
 
-/// Injects into one process after another that puts `victim` in the place of the helper's memory file; how
-/// often it was found out.
+/// Injects into one process after another that puts `victim` in place of the helper's memory file. Returns
+/// how often that was detected.
 fn inject_while_swapped(by: &str, victim: &Path) -> usize {
     let program = compile("swaps.c");
     let mut found_out = 0;
@@ -55,7 +55,7 @@ fn inject_while_swapped(by: &str, victim: &Path) -> usize {
     found_out
 }
 
-/// A file of root's that nobody else may read or write, in a folder that everybody may search.
+/// A file of root's that no other user may read or write, in a folder that every user may search.
 fn secret(folder: &Path) -> PathBuf {
     let path = folder.join("secret");
     fs::write(&path, "as it was").unwrap();
@@ -135,15 +135,15 @@ fn a_program_that_is_executed_meanwhile_gets_no_helper() {
     let told = error.to_string();
     assert!(matches!(error, InjectError::Process(ProcessError::OtherProgram { .. })), "{told}");
     assert!(
-        told.contains("/program when it was looked at, and now runs") && told.contains("/waits;"),
+        told.contains("/program when it was inspected, and now runs") && told.contains("/waits;"),
         "{told}"
     );
     assert!(!has_helper(&process));
-    // Looked at anew, it is a process like any other.
+    // On a new inspection, it is a process like any other.
     support::leave(&process, &support::inject_here(&process).unwrap());
 }
 
-/// The target knows when it is looked at, by its interpreter's being opened, and chooses its moment.
+/// The target notices the inspection, when its interpreter is opened, and chooses its moment.
 #[test]
 fn a_python_that_executes_a_program_of_roots_while_it_is_looked_at() {
     if !is_root() {
@@ -152,7 +152,8 @@ fn a_python_that_executes_a_program_of_roots_while_it_is_looked_at() {
     let folder = processes::directory();
     let other = set_user_id(folder.path());
     let interpreter = folder.path().join("python3");
-    // Nobody else opens a copy. The library is found by the path that the system's Python was built with.
+    // No other process opens a copy. The library is found by the path that the system's Python was built
+    // with.
     copy_program(&fs::canonicalize("/usr/bin/python3").unwrap(), &interpreter).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("injection/hostile_injection/executes.py");
     let targets = folder.path().join("targets.txt");

@@ -128,7 +128,7 @@ fn lines_and_patterns_do_where_numbers_would() {
             "usage",
             "*:f",
         ),
-        (json!({"do": "change-targets", "drop": ["*:f"]}), "usage", "none of the session's targets"),
+        (json!({"do": "change-targets", "drop": ["*:f"]}), "usage", "no target of the session matches"),
     ] {
         let error = driven.agent.error(&request).unwrap();
         assert_eq!(error["kind"], kind, "{request}: {error}");
@@ -295,7 +295,7 @@ fn each_of_many_changes_holds_on_a_busy_service_and_no_call_is_lost() {
     let began = std::time::Instant::now();
     for turn in 0..changes {
         let is_checked = turn % CHECKED == CHECKED - 1;
-        // What workers are delayed by while they are not looked at is short.
+        // The delay of unobserved workers is short.
         let us = if is_checked { 100 << (turn / CHECKED % 3) } else { turn % 3 };
         if is_checked {
             driven.service.ask("pause").unwrap();

@@ -1,4 +1,4 @@
-//! What a session says at its socket: the protocol of `agent`, bounded, to tools of its own version.
+//! A session's answers at its socket: the protocol of `agent`, bounded, for tools of its own version.
 
 #![allow(clippy::unwrap_used)]
 
@@ -95,7 +95,7 @@ fn the_socket_of_a_session_speaks_as_the_agent_does() {
         (r#"{"do":"events"}"#, "state", "who started the session"),
         (r#"{"do":"set","doses":[{"target":9,"delay_ns":1}]}"#, "usage", "no target 9"),
         (r#"{"do":"set","doses":[{"target":0,"delay_ns":20000000000}]}"#, "request", "longest"),
-        (r#"{"do":"change-targets","drop":["nothing"]}"#, "usage", "none of the session's targets"),
+        (r#"{"do":"change-targets","drop":["nothing"]}"#, "usage", "no target of the session matches"),
     ] {
         let error = &answer(pid, request)["error"];
         assert_eq!(error["kind"], kind, "{request}: {error}");
@@ -115,15 +115,15 @@ fn the_socket_of_a_session_speaks_as_the_agent_does() {
     assert_eq!(work_hot["requested_ns"], 10 * 7_000);
 }
 
-/// Somebody else at the socket of a session.
+/// An impostor at the socket of a session.
 struct Impostor {
     path: PathBuf,
-    /// What each who connected has said.
+    /// The lines that each client has sent.
     told: Receiver<Vec<u8>>,
 }
 
 impl Impostor {
-    /// Listens, and says this to whoever connects.
+    /// Listens, and sends this to each client.
     fn start(says: &'static str) -> Self {
         let path = socket(std::process::id().cast_signed());
         DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap()).unwrap();

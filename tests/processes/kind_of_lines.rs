@@ -1,5 +1,5 @@
-//! Lines without a kind: native or Python is decided by the files that the target sees, whoever gives the
-//! line. Files of the same path that the tool sees, or does not see, decide nothing.
+//! Lines without a kind: the files that the target sees decide between native and Python, whoever gives the
+//! line. Files of the same path that the tool sees, or does not see, have no effect.
 
 #![allow(clippy::unwrap_used)]
 
@@ -177,7 +177,7 @@ fn a_program_that_only_a_child_has_is_native() {
         return skip!("{why}");
     }
     let inside = Inside::new();
-    // The shell stays, with the mounts that everybody has.
+    // The shell stays, with the common mounts.
     let script = format!("unshare -m sh -ec '{}'; true", inside.script());
     let mut service = Service::start(Command::new("sh").args(["-ec", &script])).unwrap();
     let session = Attached::start(service.pid(), &format!("{}\n", inside.line("hot")), &[]).unwrap();
@@ -230,7 +230,7 @@ fn processes_with_different_files_at_one_path_are_told_of() {
     call(&mut native, &["hot"]);
     let ended = session.stop().unwrap();
     assert_eq!(kinds(&ended.report), [("native", 10)], "{}", ended.run.stderr);
-    let said = format!("process {}: {program} is no ELF file there, and `{line}`", scripted.pid());
+    let said = format!("process {}: {program} is no ELF file there, but `{line}`", scripted.pid());
     assert!(ended.report["warnings"].to_string().contains(&said), "{}", ended.run.stderr);
 
     let pids = ["--pid", &scripted.pid().to_string(), "--pid", &other];

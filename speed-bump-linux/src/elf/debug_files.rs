@@ -1,7 +1,7 @@
 //! Separate debug files: found by build id and by `.gnu_debuglink`, below the process's root, and checked to
 //! belong to the file.
 //!
-//! Where they are looked for: GDB manual, "Debugging Information in Separate Files". No debuginfod.
+//! Where we search: GDB manual, "Debugging Information in Separate Files". No debuginfod.
 
 use std::{
     io,
@@ -19,8 +19,8 @@ use super::{
 /// Where distributions keep debug files.
 const DEBUG_DIRECTORY: &str = "/usr/lib/debug";
 
-/// Finds the debug files of `main`, whose path below `root` is `path`. Beside those that belong to it come
-/// the errors of those that were found and do not.
+/// Finds the debug files of `main`, whose path below `root` is `path`. Also returns an error for each file
+/// that was found and does not belong to it.
 pub(super) fn find(
     main: &ElfFile,
     root: &Root,
@@ -61,7 +61,7 @@ pub(super) fn find(
         let global = Path::new(DEBUG_DIRECTORY).join(directory.strip_prefix("/").unwrap_or(directory));
         for directory in [directory.to_owned(), directory.join(".debug"), global] {
             let candidate = directory.join(&link.name);
-            // A link may name the file itself, which is no debug file of it.
+            // A link may name the file itself, which is not its debug file.
             if candidate != path && try_path(candidate, Some(&link)) {
                 break;
             }
@@ -81,8 +81,8 @@ fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Equal build ids are proof. Without one on both sides the checksum of the link is, which needs the whole
-/// file to be read.
+/// Equal build ids are proof. Where one of the files has no build id, the link's checksum is the proof; for
+/// that we read the whole file.
 fn belongs(
     main: &ElfFile,
     build_id: Option<&[u8]>,
@@ -94,7 +94,7 @@ fn belongs(
         |why| file.error(ElfErrorKind::WrongDebugFile { main: main.path().display().to_string(), why });
     match (build_id, file.build_id()?, link) {
         (Some(ours), Some(theirs), _) if *ours == *theirs => Ok(()),
-        (Some(_), Some(_), _) => Err(wrong("its build id is another one")),
+        (Some(_), Some(_), _) => Err(wrong("its build id differs")),
         (_, _, Some(link)) if checksum(file, effort)? == link.checksum => Ok(()),
         (_, _, Some(_)) => Err(wrong("its checksum is not the one in .gnu_debuglink")),
         (_, _, None) => Err(wrong("it has no build id")),

@@ -1,8 +1,9 @@
-//! How long files are read that targets choose, in all of them together.
+//! Bounds the time spent on reading files that targets choose, over all files.
 //!
-//! What is read of one file is bounded, but not how many files there are: a process can map 65,000, each made
-//! to take as long as it may. So whoever reads such files one after the other does it through one [`Effort`].
-//! It has half a minute to begin with, and a twentieth of the time that follows: enough for the files of any
+//! What we read of one file is bounded, but not the number of files: a process can map 65,000, and can make
+//! each take as long as allowed. So code that reads such files in a row does it through one [`Effort`]. It
+//! has half a minute to begin with, and a twentieth of the time that follows. That suffices for the files of
+//! any program, and for the children of a session that lasts for days.
 //! program, and for the children of a session that lasts for days.
 
 use std::{
@@ -13,14 +14,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long may be read at once. The files of a program with PyTorch take seconds.
+/// How long we may read at once. The files of a program with PyTorch take seconds.
 const AT_ONCE: Duration = Duration::from_secs(30);
-/// Of the time that goes on, one part in so many.
+/// The share of later time that we may read: one part in this many.
 const PART: u32 = 20;
-/// Bytes of debug files of which checksums are made, in all: seconds. What has a build id needs none.
+/// Bytes of debug files that get a checksum, in all: seconds. Files with a build id need none.
 const CHECKED_LIMIT: u64 = 4 << 30;
 
-/// The effort that is made for the files of targets. Clones are the same one.
+/// A shared allowance of time and bytes for reading files of targets. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Effort(Arc<Made>);
 
@@ -28,7 +29,7 @@ struct Made {
     began: Instant,
     at_once: Duration,
     spent: Mutex<Duration>,
-    /// Bytes that may yet be read for checksums.
+    /// Bytes left for checksums.
     unchecked: AtomicU64,
     is_over: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
 }
@@ -39,20 +40,20 @@ impl std::fmt::Debug for Made {
     }
 }
 
-/// Why no more is read.
+/// Why we stop reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Exhausted {
-    /// Whoever wanted to know has ended.
-    #[error("it is not read any more: the session ends")]
+    /// The session ends.
+    #[error("it is not read: the session ends")]
     Over,
     /// The time is up.
     #[error(
-        "it is not read: to read the files before it has taken {} s, and nobody is to wait for longer; name \
+        "it is not read: to read the files before it has taken {} s, the most that a user should wait; name \
          fewer files in the targets",
         .0.as_secs()
     )]
     Time(Duration),
-    /// Checksums are made of no more.
+    /// The bytes for checksums are used up.
     #[error(
         "its checksum is not made: those of the debug files before it leave too little of the {} GiB that \
          are read for checksums; its symbols are not used (debug files with a build id need no checksum)",
@@ -68,7 +69,7 @@ impl Default for Effort {
 }
 
 impl Effort {
-    /// As the default, with so many bytes for checksums.
+    /// The default, with `bytes` for checksums.
     #[cfg(test)]
     pub(super) fn of_checksums(bytes: u64) -> Self {
         Self::new(AT_ONCE, bytes)
@@ -84,15 +85,16 @@ impl Effort {
         }))
     }
 
-    /// Nothing is read any more once this says so. The first of several is kept.
+    /// Stops all reading once `is_over` returns true. The first of several calls counts.
     pub fn ends_when(&self, is_over: impl Fn() -> bool + Send + Sync + 'static) {
         let _ = self.0.is_over.set(Box::new(is_over));
     }
 
-    /// Reads one file, and counts how long that takes. What is read within that is not to be counted again.
+    /// Reads one file and counts how long that takes. Do not nest: the time of an inner call would count
+    /// twice.
     ///
     /// # Errors
-    /// There is no time left for it.
+    /// No time is left.
     pub fn read<T>(&self, read: impl FnOnce() -> T) -> Result<T, Exhausted> {
         self.goes_on()?;
         let spent = *self.spent();
@@ -105,16 +107,16 @@ impl Effort {
         Ok(result)
     }
 
-    /// That it is not over.
+    /// Checks that reading may go on.
     ///
     /// # Errors
-    /// It is.
+    /// The time is up, or the session ends.
     pub fn goes_on(&self) -> Result<(), Exhausted> {
         let is_over = self.0.is_over.get().is_some_and(|is_over| is_over());
         if is_over { Err(Exhausted::Over) } else { Ok(()) }
     }
 
-    /// Takes so many bytes of what may be read for checksums.
+    /// Takes bytes from those that are left for checksums.
     pub(super) fn take_checked(&self, bytes: u64) -> Result<(), Exhausted> {
         let less = |left: u64| left.checked_sub(bytes);
         let taken = self.0.unchecked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);

@@ -30,7 +30,7 @@ pub enum ElfErrorKind {
     /// A file that the kernel makes up; it was not opened for reading.
     #[error("is a file of {0}, which the kernel makes up when it is read; name the ELF file itself")]
     MadeUp(&'static str),
-    /// It begins with something else than the ELF magic number.
+    /// It does not begin with the ELF magic number.
     #[error(
         "is not an ELF file; name an executable or a shared library (scripts have none: name their \
          interpreter)"
@@ -71,7 +71,7 @@ pub enum ElfErrorKind {
         /// Size of the file, in bytes.
         length: u64,
     },
-    /// The contents contradict the format.
+    /// The contents violate the format.
     #[error("is corrupt: {what}; reinstall or rebuild it")]
     Corrupt {
         /// What is wrong.
@@ -87,20 +87,20 @@ pub enum ElfErrorKind {
         /// The limit in bytes.
         limit: u64,
     },
-    /// All that is read of it together is more than a file with so little on disk can hold.
+    /// The tables together are larger than a file with so little on disk can hold.
     #[error(
         "its tables up to the {what} claim {size} bytes, more than the {limit} that are read of a file \
          with so little on disk"
     )]
     Sparse {
-        /// The table at which it is too much.
+        /// The table that exceeds the limit.
         what: &'static str,
-        /// Bytes of it and of those before.
+        /// Bytes of this table and of those before.
         size: u64,
         /// The limit in bytes.
         limit: u64,
     },
-    /// It is nearly all holes, and no checksum is made of those.
+    /// Nearly all of it is holes, and we compute no checksum of those.
     #[error(
         "has {length} bytes, and {on_disk} of them on disk: no checksum is made of a file with so many \
          holes, and its symbols are not used"
@@ -111,7 +111,7 @@ pub enum ElfErrorKind {
         /// What it takes on disk, in bytes.
         on_disk: u64,
     },
-    /// Too much was read of other files.
+    /// Reading other files used up the time or the bytes.
     #[error(transparent)]
     Exhausted(#[from] Exhausted),
     /// The file became shorter while we read it.
@@ -122,7 +122,7 @@ pub enum ElfErrorKind {
         "does not belong to {main}: {why}; its symbols are not used (install the matching debug symbols)"
     )]
     WrongDebugFile {
-        /// The file that it was looked up for.
+        /// The file that we looked it up for.
         main: String,
         /// Which check failed.
         why: &'static str,

@@ -1,4 +1,4 @@
-//! An open ELF file: what it is, and the checks that come before any question.
+//! An open ELF file: its kind, and the checks that come before all reading.
 
 use std::{
     cell::Cell,
@@ -29,14 +29,14 @@ use crate::{
 
 /// A 64-bit little-endian executable or shared library for this machine.
 ///
-/// Holds the file open, not its contents; every question reads what it needs. Usable from several threads.
+/// Holds the file open, not its contents; each method reads what it needs. Usable from several threads.
 #[derive(Debug)]
 pub struct ElfFile {
     path: PathBuf,
     source: Source,
     /// Size when opened; reads beyond the present end are [`ElfErrorKind::Changed`].
     length: u64,
-    /// How much may be read of it for one question, in bytes.
+    /// How many bytes one question may read of it.
     room: u64,
     machine: Machine,
     /// `ET_EXEC`: linked for one address.
@@ -45,7 +45,7 @@ pub struct ElfFile {
     code: CodeSections,
 }
 
-/// What a file is opened for: the segments of separate debug files describe another file.
+/// What we open a file for: the segments of a separate debug file describe another file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Loaded,
@@ -145,8 +145,7 @@ impl ElfFile {
         Ok(file)
     }
 
-    /// Checks everything that the first 64 bytes tell. Returns the machine, and whether it is linked for one
-    /// address.
+    /// Checks the first 64 bytes. Returns the machine, and whether the file is linked for one address.
     fn check_header(&self) -> Result<(Machine, bool), ElfError> {
         let available = usize::try_from(self.length.min(HEADER_BYTES)).unwrap_or(0);
         let mut bytes = [0; HEADER_BYTES as usize];
@@ -232,7 +231,7 @@ impl ElfFile {
         Ok(count)
     }
 
-    /// What the section headers say of code.
+    /// The code sections, from the section headers.
     pub(super) fn code_sections(&self) -> &CodeSections {
         &self.code
     }
@@ -265,7 +264,7 @@ impl ElfFile {
         self.error(ElfErrorKind::Corrupt { what })
     }
 
-    /// That a table lies within the file.
+    /// Checks that a table lies within the file.
     pub(super) fn check_range(&self, offset: u64, size: u64, what: &'static str) -> Result<(), ElfError> {
         match offset.checked_add(size) {
             None => Err(self.corrupt("a table wraps around the file")),
@@ -277,7 +276,7 @@ impl ElfFile {
     }
 }
 
-/// Tables read for one question, and why reading failed if it did.
+/// The tables read for one question, and why reading failed if it did.
 pub(super) struct FileCache<'s> {
     cache: Cache<'s>,
     failure: Rc<Cell<Option<io::Error>>>,
@@ -290,8 +289,8 @@ impl<'s> FileCache<'s> {
         &self.cache
     }
 
-    /// That a table which lies within the file is not too large, neither alone nor with those that were read
-    /// before it.
+    /// Checks that a table which lies within the file is not too large: neither alone nor with the tables
+    /// read before it.
     pub(super) fn check_size(
         &self,
         file: &ElfFile,
@@ -315,7 +314,7 @@ impl<'s> FileCache<'s> {
         self.cache.read_bytes_at(offset, size).map_err(|()| self.explain(file, "a table cannot be read"))
     }
 
-    /// The system's word on a failed read if there is one, else `what`.
+    /// The system's error of a failed read if there is one, else `what`.
     pub(super) fn explain(&self, file: &ElfFile, what: &'static str) -> ElfError {
         match self.failure.take() {
             Some(error) => file.error(read_failure(error)),

@@ -1,5 +1,5 @@
-//! The functions of a file: the union of its symbol tables, sorted into what can be probed, what is chosen
-//! at run time (IFUNC), and what is refused, with the reason.
+//! The functions of a file: the union of its symbol tables. Sorted into functions that can be probed,
+//! functions chosen at run time (IFUNC), and symbols that are refused, with the reason.
 
 use std::borrow::Cow;
 
@@ -21,10 +21,10 @@ use crate::{
     units::{FileOffset, VirtualAddress},
 };
 
-/// Symbols of one file that are taken up, with those of its debug files: twenty times as many as the largest
-/// libraries have that this is made for. Each takes some 200 bytes.
+/// The most symbols that we keep of one file and its debug files: twenty times as many as the largest
+/// libraries have that we design for. Each takes some 200 bytes.
 const SYMBOLS_LIMIT: usize = 1 << 20;
-/// Bytes of their names. Symbols may share the bytes of a name in the file, but not here.
+/// The most bytes of their names. Symbols may share the bytes of a name in the file, but not here.
 const NAMES_LIMIT: usize = 128 << 20;
 
 /// A function with code in the file.
@@ -60,8 +60,8 @@ pub struct RefusedSymbol {
     pub refusal: Refusal,
 }
 
-/// Why a symbol cannot be probed. A breakpoint in data would corrupt it, so whatever is not surely the first
-/// instruction of a function is refused.
+/// Why a symbol cannot be probed. A breakpoint in data would corrupt it, so we refuse everything that is not
+/// surely the first instruction of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 pub enum Refusal {
     /// Undefined here.
@@ -84,7 +84,7 @@ pub enum Refusal {
     /// Outside executable segments and sections, or without file backing.
     #[error("its address is not in an executable part of the file")]
     NotCode,
-    /// In a segment that is writable too; the kernel does not probe those.
+    /// In a segment that is also writable; the kernel does not probe those.
     #[error("its code is writable, and the kernel places no probes there")]
     WritableCode,
     /// GCC's and LLVM's `f.cold`: the unlikely part of `f`, jumped to and never called.
@@ -102,7 +102,7 @@ pub struct Functions {
     warnings: Vec<String>,
 }
 
-/// One of a file's symbols, whatever can be done with it.
+/// A symbol of a file, of any kind.
 #[derive(Clone, Copy, Debug)]
 pub enum Named<'f> {
     /// Can be probed.
@@ -114,10 +114,10 @@ pub enum Named<'f> {
 }
 
 impl Functions {
-    /// Everything that has a name, with all that a user may write for it: functions first, then IFUNCs, then
-    /// what cannot be probed.
+    /// All symbols, each with the names that a user may write for it: functions first, then IFUNCs, then
+    /// those that cannot be probed.
     ///
-    /// Demangled forms are made only of names of which `demangles` says that they may matter.
+    /// Demangles only names for which `demangles` returns true.
     pub fn named_where<'f>(
         &'f self,
         demangles: impl Fn(&str) -> bool + Copy + 'f,
@@ -140,12 +140,12 @@ impl Functions {
         &self.indirect
     }
 
-    /// What cannot be probed, by name; no name of a function or IFUNC is among them.
+    /// The symbols that cannot be probed, by name. None shares its name with a function or IFUNC.
     pub fn refused(&self) -> &[RefusedSymbol] {
         &self.refused
     }
 
-    /// How much memory they take, roughly, in bytes.
+    /// How much memory they take, in bytes, roughly.
     pub fn bytes(&self) -> usize {
         let functions = self.functions.iter().map(|of| size_of::<FunctionSymbol>() + of.names.bytes());
         let indirect = self.indirect.iter().map(|of| size_of::<IndirectFunction>() + of.names.bytes());
@@ -153,18 +153,18 @@ impl Functions {
         functions.chain(indirect).chain(refused).sum()
     }
 
-    /// The tables that symbols came from. Empty: the file is stripped, and no debug file was found.
+    /// The tables that the symbols came from. Empty if the file is stripped and we found no debug file.
     pub fn tables(&self) -> &[TableKind] {
         &self.tables
     }
 
-    /// Tables that exist and could not be used: debug files that do not match, broken `.gnu_debugdata`. The
-    /// rest is complete.
+    /// Tables that exist and that we could not use: debug files that do not match, broken `.gnu_debugdata`.
+    /// All other tables are complete.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// The function that an address belongs to; where sizes are unknown, the one that begins there.
+    /// The function that contains an address; where sizes are unknown, the one that begins there.
     pub fn containing(&self, address: VirtualAddress) -> Option<&FunctionSymbol> {
         let after = self.functions.partition_point(|function| function.address <= address);
         let function = &self.functions[after.checked_sub(1)?];
@@ -185,9 +185,9 @@ impl ElfFile {
         Ok(found.finish())
     }
 
-    /// Reads the functions that the file and its separate debug files name. They are looked up by build id
-    /// and `.gnu_debuglink` below `root`; `path` is the file's own path there. `effort` bounds what is read
-    /// to make sure that they belong to the file.
+    /// Reads the functions that the file and its separate debug files name. We look debug files up by build
+    /// id and `.gnu_debuglink` below `root`; `path` is the file's own path there. `effort` bounds how much we
+    /// read to check that they belong to the file.
     ///
     /// # Errors
     /// As [`ElfFile::functions`]; what is wrong with a debug file is in [`Functions::warnings`].
@@ -220,15 +220,15 @@ struct Entry {
 }
 
 struct Collector<'f> {
-    /// The file that addresses are judged by, whichever file names them.
+    /// The file whose segments decide whether an address is code, for symbols of its debug files too.
     main: &'f ElfFile,
     entries: Vec<Entry>,
     refused: Vec<RefusedSymbol>,
     tables: Vec<TableKind>,
     warnings: Vec<String>,
-    /// Bytes of names that were taken up.
+    /// Bytes of the names that were kept.
     names: usize,
-    /// Symbols that were not, by what speaks against them: the length of their names, the number of all.
+    /// Symbols that were left out: for the length of their names, and for the total.
     too_long: usize,
     too_many: usize,
 }
@@ -250,7 +250,7 @@ impl<'f> Collector<'f> {
     fn own_tables(&mut self) -> Result<(), ElfError> {
         self.tables_of(self.main, TableKind::Symbols)?;
         if !self.tables.contains(&TableKind::Symbols) {
-            // What is not stripped has the same names in its symbol table.
+            // A file that is not stripped has the same names in its symbol table.
             self.go_table();
         }
         let cache = self.main.cache();
@@ -290,7 +290,7 @@ impl<'f> Collector<'f> {
         }
     }
 
-    /// Whether there is room for a symbol whose name has so many bytes, which is counted.
+    /// Whether there is room for a symbol whose name has `length` bytes; counts it.
     fn takes(&mut self, length: usize) -> bool {
         if length > NAME_BYTES {
             self.too_long += 1;
@@ -304,7 +304,7 @@ impl<'f> Collector<'f> {
         true
     }
 
-    /// Adds the symbols of a file; `kind` is what its `.symtab` counts as.
+    /// Adds the symbols of a file; `kind` is the kind of its `.symtab`.
     fn tables_of(&mut self, file: &ElfFile, kind: TableKind) -> Result<(), ElfError> {
         let cache = file.cache();
         for table in Tables::read(file, &cache)?.symbol_tables(&[TableKind::Symbols, TableKind::Dynamic])? {
@@ -323,8 +323,8 @@ impl<'f> Collector<'f> {
                 continue;
             }
             let text = table.name(symbol)?;
-            // Mapping symbols ($x, $d) and nameless ones are no names. Swift's names begin with `$` too, and
-            // have a type.
+            // Mapping symbols ($x, $d) and symbols without a name are left out. Swift's names begin with `$`
+            // too, and have a type.
             let is_mark = text.first() == Some(&b'$') && symbol_type(symbol) == elf::STT_NOTYPE;
             if text.is_empty() || is_mark {
                 continue;
@@ -356,7 +356,7 @@ impl<'f> Collector<'f> {
         Ok(())
     }
 
-    /// Says which symbols were left out.
+    /// Reports which symbols were left out.
     fn tell_left_out(&mut self) {
         let path = self.main.path().display();
         if self.too_long > 0 {
@@ -403,7 +403,7 @@ impl<'f> Collector<'f> {
     }
 }
 
-/// What a user may write for a symbol.
+/// The names that a user may write for a symbol.
 pub type Candidates<'n> = Box<dyn Iterator<Item = Cow<'n, str>> + 'n>;
 
 fn boxed<'n>(names: impl Iterator<Item = Cow<'n, str>> + 'n) -> Candidates<'n> {
@@ -414,7 +414,7 @@ fn symbol_type(symbol: &Symbol) -> u8 {
     symbol.st_info & 0xf
 }
 
-/// Whether a symbol is the first instruction of a function, and where that lies in the file.
+/// Checks that a symbol is the first instruction of a function, and returns where that lies in the file.
 fn judge(main: &ElfFile, symbol: &Symbol, text: &[u8]) -> Result<FileOffset, Refusal> {
     match symbol.st_shndx.get(LittleEndian) {
         elf::SHN_UNDEF => return Err(Refusal::Imported),
@@ -432,7 +432,7 @@ fn judge(main: &ElfFile, symbol: &Symbol, text: &[u8]) -> Result<FileOffset, Ref
     judge_code(main, address, text)
 }
 
-/// Whether a function can be probed that begins at an address.
+/// Checks that a function that begins at an address can be probed.
 fn judge_code(main: &ElfFile, address: VirtualAddress, text: &[u8]) -> Result<FileOffset, Refusal> {
     if main.code_sections().is_plt(address) {
         return Err(Refusal::Plt);
@@ -450,7 +450,7 @@ fn judge_code(main: &ElfFile, address: VirtualAddress, text: &[u8]) -> Result<Fi
     Ok(offset)
 }
 
-/// `f.cold`, `f.cold.3`, and with a clone's suffix before (`f.isra.0.cold`).
+/// Matches `f.cold`, `f.cold.3`, and also after a clone's suffix (`f.isra.0.cold`).
 fn is_cold_part(text: &[u8]) -> bool {
     let without_number = text.iter().rposition(|byte| !byte.is_ascii_digit()).map_or(text, |last| {
         let (name, number) = text.split_at(last + 1);
@@ -459,15 +459,15 @@ fn is_cold_part(text: &[u8]) -> bool {
     without_number.len() > 5 && without_number.ends_with(b".cold")
 }
 
-/// A size cut to what the segment holds.
+/// The size, cut to what the segment holds.
 fn clamp(main: &ElfFile, address: VirtualAddress, size: u64) -> u64 {
     main.segments()
         .containing(address)
         .map_or(0, |segment| size.min(segment.file_size.saturating_sub(address.0 - segment.address.0)))
 }
 
-/// Sorted, each name and reason once, and without the names that a function has too: `.symtab` and `.dynsym`
-/// may see one name differently.
+/// Sorts, keeps each name and reason once, and drops names that a function has too: `.symtab` and `.dynsym`
+/// may differ about one name.
 fn without_accepted(
     mut refused: Vec<RefusedSymbol>,
     functions: &[FunctionSymbol],

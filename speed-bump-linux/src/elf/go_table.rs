@@ -1,5 +1,5 @@
-//! `.gopclntab`: the functions of a Go program, by name. Its runtime needs the table for tracebacks, so that
-//! it is there in stripped programs too.
+//! `.gopclntab`: the functions of a Go program, by name. Go's runtime needs the table for tracebacks, so
+//! stripped programs have it too.
 //!
 //! Format: Go's `src/debug/gosym/pclntab.go` and `src/runtime/symtab.go`, of 1.2, 1.16, 1.18 and 1.20.
 
@@ -8,7 +8,8 @@ use object::LittleEndian;
 use super::{error::ElfError, file::ElfFile, tables::Tables};
 use crate::{bounds::NAME_BYTES, units::VirtualAddress};
 
-/// Functions of one table; each takes 8 bytes of it or more. Kubernetes' largest programs have 200,000.
+/// The most functions of one table; each takes at least 8 bytes of it. Kubernetes' largest programs have
+/// 200,000.
 const FUNCTIONS_LIMIT: usize = 1 << 20;
 /// What the linker calls the section, in position-independent programs too.
 const SECTIONS: [&[u8]; 2] = [b".gopclntab", b".data.rel.ro.gopclntab"];
@@ -16,31 +17,31 @@ const SECTIONS: [&[u8]; 2] = [b".gopclntab", b".data.rel.ro.gopclntab"];
 /// A function of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GoFunction<'t> {
-    /// As the file counts.
+    /// Address of its first instruction, as the file counts.
     pub address: VirtualAddress,
-    /// Up to the next function.
+    /// Bytes up to the next function.
     pub size: u64,
     pub name: &'t [u8],
 }
 
-/// How a version of Go lays the table out.
+/// The layouts of the table in versions of Go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
-    /// From 1.2 on: whole addresses, and names from the beginning of the table on.
+    /// From 1.2 on: whole addresses; names are offsets from the table's beginning.
     Go12,
-    /// From 1.16 on: names have a part of their own.
+    /// From 1.16 on: names have a section of their own.
     Go116,
-    /// From 1.18 on: what is counted from the beginning of the text.
+    /// From 1.18 on: addresses are offsets from the beginning of the text.
     Go118,
 }
 
-/// What the header says.
+/// The decoded header.
 struct Header {
     layout: Layout,
     functions: usize,
     /// Where the text begins, from 1.18 on; 0 where the dynamic loader writes it.
     text: u64,
-    /// Where names, and the list of functions, begin in the table.
+    /// Offsets in the table of the names and of the list of functions.
     names: usize,
     list: usize,
 }
@@ -53,7 +54,7 @@ pub fn parse(table: &[u8], text: Option<u64>) -> Result<Vec<GoFunction<'_>>, &'s
     }
     let text = if header.text == 0 { text.unwrap_or(0) } else { header.text };
     let list = table.get(header.list..).ok_or("its functions lie outside of it")?;
-    // Of each function where it begins, and where more is said of it; behind the last one, where that ends.
+    // For each function: its address, and the offset of its record. Behind the last one: its end.
     let width = if header.layout == Layout::Go118 { 4 } else { 8 };
     let number = |at: usize| if width == 4 { u32_at(list, at).map(u64::from) } else { u64_at(list, at) };
     let begin = |index: usize| {
@@ -67,7 +68,7 @@ pub fn parse(table: &[u8], text: Option<u64>) -> Result<Vec<GoFunction<'_>>, &'s
             return Err("it ends before its last function");
         };
         let size = end.checked_sub(address).ok_or("its functions are not in the order of their addresses")?;
-        // The entry comes first there, as wide as in the list.
+        // The record begins with the entry, as wide as in the list.
         let from = if header.layout == Layout::Go12 { 0 } else { header.list };
         let name = from.checked_add(place).and_then(|at| u32_at(table, at.checked_add(width)?));
         let name = name.and_then(|name| header.names.checked_add(usize::try_from(name).ok()?));
@@ -107,10 +108,10 @@ fn header(table: &[u8]) -> Result<Header, &'static str> {
     })
 }
 
-/// Where the text begins that the table counts from, where the dynamic loader writes that into it: what the
-/// file says to write there, or else where the text section begins.
+/// The address of the text that the table counts from, where the dynamic loader writes it into the header:
+/// what the relocation says, or else where the text section begins.
 fn text_of(tables: &Tables<'_>, section_address: u64) -> Result<Option<u64>, ElfError> {
-    /// In the header, behind magic number and number of functions and of files.
+    /// Its place in the header: behind the magic number and the numbers of functions and of files.
     const TEXT: u64 = 24;
     let wanted = section_address.checked_add(TEXT);
     for (_, relocations) in tables.dynamic_relocations()? {
@@ -122,7 +123,7 @@ fn text_of(tables: &Tables<'_>, section_address: u64) -> Result<Option<u64>, Elf
     Ok(tables.section_named(b".text").map(|section| section.sh_addr.get(LittleEndian)))
 }
 
-/// Calls `each` with each function of the table that a file has, if it has one.
+/// Calls `each` for each function of the table. Returns whether the file has such a table.
 pub(super) fn for_each(file: &ElfFile, mut each: impl FnMut(GoFunction<'_>)) -> Result<bool, ElfError> {
     let cache = file.cache();
     let tables = Tables::read(file, &cache)?;

@@ -1,8 +1,8 @@
-//! What an IFUNC resolved to in a process: read from the slots that the dynamic loader filled.
+//! Which code an IFUNC resolved to in a process: read from the slots that the dynamic loader filled.
 //!
-//! The choice of a resolver is kept nowhere but in the slots of those who call the function: an `IRELATIVE`
-//! slot for callers inside its own file, a `JUMP_SLOT` or `GLOB_DAT` slot for callers in other files. A
-//! function that nobody has called yet has no filled slot, and no answer.
+//! Only the slots of the function's callers hold the resolver's choice: an `IRELATIVE` slot for callers
+//! inside its own file, a `JUMP_SLOT` or `GLOB_DAT` slot for callers in other files. A function that was
+//! never called has no filled slot, and no answer.
 
 use std::io;
 
@@ -31,16 +31,16 @@ pub struct Module<'e> {
 /// Reads memory of the process: fills the buffer from an address.
 pub type ReadMemory<'r> = &'r dyn Fn(VirtualAddress, &mut [u8]) -> io::Result<()>;
 
-/// Finds the code that an IFUNC stands for in a process.
+/// Finds the code that an IFUNC resolved to in a process.
 ///
-/// `modules[home]` is the file that defines `function`; the others are the remaining files of the process
-/// (an executable and its libraries), in any order. The answer is an address in the process: of a function
-/// of `home` as a rule, sometimes of the vDSO (`time` of glibc), which is no file and cannot be probed.
-/// `None` when no slot is filled yet, or no module calls the function.
+/// `modules[home]` is the file that defines `function`; the others are the remaining files of the process (an
+/// executable and its libraries), in any order. Returns an address in the process: usually of a function of
+/// `home`, sometimes of the vDSO (`time` of glibc), which is not a file and cannot be probed. `None` when no
+/// slot is filled yet, or no module calls the function.
 ///
 /// # Errors
-/// [`ElfError`] when the relocations of `home` cannot be read; other modules that cannot be read are passed
-/// over, as are slots whose memory cannot be read.
+/// [`ElfError`] when the relocations of `home` cannot be read. Other modules that cannot be read are skipped,
+/// as are slots whose memory cannot be read.
 pub fn resolve_indirect(
     function: &IndirectFunction,
     home: usize,
@@ -64,7 +64,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The value of the first filled slot of a module that stands for the function.
+    /// The value of the first filled slot for the function in a module.
     fn slots_of(&self, module: &Module<'_>, is_home: bool) -> Result<Option<VirtualAddress>, ElfError> {
         let cache = module.elf.cache();
         let tables = Tables::read(module.elf, &cache)?;
@@ -107,7 +107,7 @@ impl Search<'_> {
     }
 
     /// The address in a slot, if it is an implementation: not the stub that a slot points to before the first
-    /// call, and not another library's function of the same name (`LD_PRELOAD`).
+    /// call, and not a function of the same name in another library (`LD_PRELOAD`).
     fn value(&self, slot: VirtualAddress) -> Option<VirtualAddress> {
         let mut bytes = [0; 8];
         (self.read)(slot, &mut bytes).ok()?;
@@ -122,7 +122,7 @@ impl Search<'_> {
             .modules
             .iter()
             .any(|module| module.elf.segments().containing(module.bias.to_file(value)).is_some());
-        // No file's: the vDSO, provided that there is memory at all.
+        // It is in no file: the vDSO, if there is memory at all.
         (!elsewhere && (self.read)(value, &mut [0]).is_ok()).then_some(value)
     }
 }

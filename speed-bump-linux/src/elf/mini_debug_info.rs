@@ -7,8 +7,8 @@ use super::{
     file::ElfFile,
 };
 
-/// Largest unpacked size that is accepted, in bytes; the largest known (libLLVM's) is a third of it.
-/// Unpacking takes three times as much.
+/// Largest unpacked size that we accept, in bytes; the largest known (libLLVM's) is a third of it. Unpacking
+/// takes three times as much memory.
 const UNPACKED_LIMIT: u64 = 64 << 20;
 
 /// Unpacks the contents of the section.
@@ -28,8 +28,8 @@ pub fn unpack(file: &ElfFile, packed: &[u8]) -> Result<ElfFile, ElfError> {
         .map_err(|error| refuse(format!("what it contains {}", error.kind)))
 }
 
-/// The size that the chunks of an xz stream declare in sum. A decoder produces what they declare, so this
-/// bounds its memory before it starts: LZMA2 packs up to 7,000 to 1.
+/// The sum of the sizes that the chunks of an xz stream declare. A decoder produces what they declare, so
+/// this bounds its memory before it starts: LZMA2 packs up to 7,000 to 1.
 fn unpacked_size(packed: &[u8]) -> Option<u64> {
     const MAGIC: &[u8] = b"\xfd7zXZ\0";
     const STREAM_HEADER: usize = 12;
@@ -82,9 +82,8 @@ fn unpacked_size(packed: &[u8]) -> Option<u64> {
     }
 }
 
-/// Whether the index and the footer hold a number that `lzma-rs` adds one to without looking, which a build
-/// that checks for overflow does not survive: four bytes of `ff`. Sizes below [`UNPACKED_LIMIT`] never have
-/// them.
+/// Whether the index and the footer hold the number ffffffff, to which `lzma-rs` adds one without a check.
+/// That panics in a build that checks for overflow. Sizes below [`UNPACKED_LIMIT`] never have it.
 fn overflows_footer(tail: &[u8]) -> bool {
     tail.windows(4).any(|bytes| bytes == [0xff; 4])
 }

@@ -4,7 +4,7 @@ use std::{borrow::Cow, cmp::Reverse, collections::HashMap};
 
 use speed_bump_names::demangle::demangle;
 
-/// Where a name was found. The order is how long a name tends to live: what is exported survives `strip`.
+/// Where a name was found. In order of how long names survive: `strip` keeps exported ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TableKind {
     /// `.dynsym`.
@@ -68,8 +68,8 @@ impl SymbolName {
         Self { text: printable(text), version: None, binding: Binding::Local, table: TableKind::GoTable }
     }
 
-    /// As the symbol table writes it, without a version. Characters that would control a terminal, and
-    /// bytes that are not UTF-8, are replaced.
+    /// The name as the symbol table writes it, without a version. Control characters for a terminal and bytes
+    /// that are not UTF-8 are replaced.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -107,15 +107,14 @@ impl SymbolName {
         })
     }
 
-    /// Everything that a user may write for this name: plain, with its version, demangled. The later, dearer
-    /// forms are made only when the iterator gets there. They are not kept: short names can have very long
-    /// forms.
+    /// Everything that a user may write for this name: plain, with its version, demangled. The iterator makes
+    /// the later, costlier forms on demand. We do not keep them: short names can have very long forms.
     pub fn candidates(&self) -> impl Iterator<Item = Cow<'_, str>> {
         self.candidates_where(|_| true)
     }
 
-    /// The same, with demangled forms only of a name of which `demangles` says that they may matter: to make
-    /// them takes longer than all else that is done with a name.
+    /// The same, but demangles only names for which `demangles` returns true: demangling takes longer than
+    /// all other work on a name.
     pub fn candidates_where(&self, demangles: impl Fn(&str) -> bool) -> impl Iterator<Item = Cow<'_, str>> {
         let plain = std::iter::once(Cow::Borrowed(&*self.text));
         // `flat_map` over a single element defers the demangling.
@@ -125,7 +124,7 @@ impl SymbolName {
     }
 
     /// Sorts the best name first: visible before local, exported before the rest, few leading underscores,
-    /// strong before weak, short before long; then anything that makes the order total.
+    /// strong before weak, short before long; then by all other fields, to make the order total.
     fn rank(&self) -> impl Ord + '_ {
         let underscores = self.text.len() - self.text.trim_start_matches('_').len();
         let mangled = self.text.starts_with("_Z") || self.text.starts_with("_R");
@@ -141,7 +140,7 @@ impl SymbolName {
     }
 }
 
-/// Versions of one name at one address that are told apart. Libraries have one, or two.
+/// How many versions of one name at one address we keep. Libraries have one, or two.
 const VERSIONS_LIMIT: usize = 64;
 
 /// The names of one function, the best first; never empty.
@@ -149,12 +148,12 @@ const VERSIONS_LIMIT: usize = 64;
 pub struct FunctionNames(Vec<SymbolName>);
 
 impl FunctionNames {
-    /// Sorts, and drops what says nothing new: a name again from another table, or without the version that
-    /// it has elsewhere. `None` without names.
+    /// Sorts, and drops duplicates: a name that is also in another table, or without the version that it has
+    /// elsewhere. `None` without names.
     pub(super) fn new(mut names: Vec<SymbolName>) -> Option<Self> {
         names.sort_by(|a, b| a.rank().cmp(&b.rank()));
         let mut kept: Vec<SymbolName> = Vec::with_capacity(names.len());
-        // Where in `kept` a text is: a file can give thousands of names to one address.
+        // Position of each text in `kept`: a file can give thousands of names to one address.
         let mut places: HashMap<Box<str>, Vec<usize>> = HashMap::new();
         for name in names {
             let same = places.entry(name.text.clone()).or_default();
@@ -202,7 +201,7 @@ impl FunctionNames {
     }
 }
 
-/// Text of a file as it may be shown: the file may be anyone's, the terminal is root's.
+/// Text of a file, made printable: any user may have written the file, and the terminal is root's.
 pub(super) fn printable(bytes: &[u8]) -> Box<str> {
     let text = String::from_utf8_lossy(bytes);
     if text.chars().any(char::is_control) {

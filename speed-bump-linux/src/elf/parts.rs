@@ -1,5 +1,5 @@
-//! Single parts of a file, for who asks for more than its functions: raw symbols, sections by name, bytes by
-//! address.
+//! Single parts of a file, for callers that need more than its functions: raw symbols, sections by name,
+//! bytes by address.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ use crate::units::{FileOffset, VirtualAddress};
 /// A symbol as its table has it.
 #[derive(Clone, Copy, Debug)]
 pub struct RawSymbol<'a> {
-    /// Its name, without a version that a table of its own has.
+    /// Its name, without a version that is in the table of versions.
     pub name: &'a [u8],
     /// Its value.
     pub address: VirtualAddress,
@@ -30,7 +30,7 @@ pub struct RawSymbol<'a> {
 }
 
 impl ElfFile {
-    /// Visits the symbols that one table defines; a table that is not there has none.
+    /// Visits the symbols that one table defines; a missing table has none.
     ///
     /// # Errors
     /// [`ElfError`] when the tables cannot be read.
@@ -70,7 +70,7 @@ impl ElfFile {
         Ok(())
     }
 
-    /// Where a section lies in memory, as the file counts; `None` if it has none of this name.
+    /// The address range of a section, as the file counts; `None` if no section has this name.
     ///
     /// # Errors
     /// [`ElfError`] when the headers cannot be read.
@@ -83,7 +83,7 @@ impl ElfFile {
         }))
     }
 
-    /// The contents of a section, if it has at most so many bytes.
+    /// The contents of a section, if it has at most `limit` bytes.
     ///
     /// # Errors
     /// [`ElfError`] when it cannot be read, or has more.
@@ -94,7 +94,7 @@ impl ElfFile {
         range.map(|range| Ok(tables.limited(range, limit, "section")?.to_owned())).transpose()
     }
 
-    /// Copies bytes from where the file holds those of an address. `false` where it holds none, or not all.
+    /// Copies the bytes at an address from the file. `false` if the file does not hold all of them.
     ///
     /// # Errors
     /// [`ElfError`] when the file cannot be read.

@@ -1,4 +1,4 @@
-//! All symbols of one name, whatever they name.
+//! All symbols with one name, of any kind.
 
 use std::collections::BTreeSet;
 

@@ -9,7 +9,7 @@ use crate::units::{FileOffset, VirtualAddress};
 pub struct Segment {
     /// First address as the file counts (`p_vaddr`).
     pub address: VirtualAddress,
-    /// Bytes in memory (`p_memsz`); what exceeds `file_size` is zeros without file backing.
+    /// Bytes in memory (`p_memsz`); those beyond `file_size` are zeros that the file does not hold.
     pub memory_size: u64,
     /// First byte in the file (`p_offset`).
     pub offset: FileOffset,
@@ -114,8 +114,8 @@ impl Segments {
         self.0.iter().filter(|segment| segment.executable).find_map(|segment| segment.address_of(offset))
     }
 
-    /// The load bias that a line of `/proc/PID/maps` implies: `start` and `offset` as the line gives them,
-    /// `executable` whether it has `x`.
+    /// The load bias that a line of `/proc/PID/maps` implies: `start` and `offset` as in the line,
+    /// `executable` if it has `x`.
     ///
     /// The kernel maps whole pages, so a line may begin up to a page before its segment; and the loader
     /// splits segments (RELRO), so it may begin inside of one. Where two segments of one kind share a page

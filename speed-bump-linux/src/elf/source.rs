@@ -11,16 +11,16 @@ use std::{
 
 use object::read::{ReadCache, ReadCacheOps};
 
-/// The largest table that is read, in bytes: the names of a million functions with 250 each. The largest
+/// The largest table that we read, in bytes: the names of a million functions with 250 each. The largest
 /// known, of browsers with all their symbols, are half of it.
 pub const TABLE_LIMIT: u64 = 256 << 20;
-/// What is read of any file for one question, in bytes, however little of it is on disk: file systems that
-/// compress say less.
+/// The least that one question may read of any file, in bytes, however little of it is on disk: file systems
+/// that compress report less.
 const ALWAYS_READ: u64 = 16 << 20;
-/// How much more may be read than what is on disk. A sparse file can claim any size.
+/// How often the bytes on disk one question may read. A sparse file can claim any size.
 const MORE_THAN_ON_DISK: u64 = 8;
 
-/// What `st_blocks` counts in (stat(3type)).
+/// The unit of `st_blocks` (stat(3type)).
 const BLOCK_BYTES: u64 = 512;
 
 /// Where bytes come from. Reading does not move a shared position, so a source may be used from several
@@ -32,7 +32,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Its size, and how much may be read of it for one question, both in bytes.
+    /// Its size, and how much one question may read of it, both in bytes.
     pub(super) fn sizes(&self) -> io::Result<(u64, u64)> {
         let (length, on_disk) = match self {
             Self::File(file) => {
@@ -41,18 +41,18 @@ impl Source {
             }
             Self::Bytes(bytes) => (bytes.len() as u64, bytes.len() as u64),
         };
-        // Some file systems do not say.
+        // Some file systems do not report it.
         let on_disk = if on_disk == 0 { length } else { on_disk };
         let room = on_disk.saturating_mul(MORE_THAN_ON_DISK).clamp(ALWAYS_READ, 2 * TABLE_LIMIT);
         Ok((length, room))
     }
 
-    /// What it takes on disk in bytes, where that is so little that it must be nearly all holes.
+    /// The bytes that it takes on disk, if that is so little that nearly all of it must be holes.
     pub(super) fn on_disk_of_holes(&self) -> io::Result<Option<u64>> {
         let Self::File(file) = self else { return Ok(None) };
         let metadata = file.metadata()?;
         let on_disk = metadata.blocks().saturating_mul(BLOCK_BYTES);
-        // Some file systems do not say.
+        // Some file systems do not report it.
         let is_said = on_disk > 0 && metadata.len() > ALWAYS_READ;
         Ok((is_said && metadata.len() / MORE_THAN_ON_DISK > on_disk).then_some(on_disk))
     }
@@ -74,8 +74,8 @@ impl Source {
 /// Tables already read for one question; dropped with the answer.
 pub(super) type Cache<'s> = ReadCache<Reader<'s>>;
 
-/// Adapts a [`Source`] to `object`, whose errors have no room for what the system said: the first
-/// failure is kept in `failure`.
+/// Adapts a [`Source`] to `object`, whose errors cannot hold the system's error: `failure` keeps the first
+/// one.
 pub(super) struct Reader<'s> {
     pub(super) source: &'s Source,
     pub(super) length: u64,

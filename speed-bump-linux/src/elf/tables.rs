@@ -1,5 +1,5 @@
-//! The tables of an ELF file: sections, symbols with their versions, notes. Everything is checked against
-//! the size of the file before it is read.
+//! The tables of an ELF file: sections, symbols with their versions, notes. Each is checked against the size
+//! of the file before it is read.
 
 use std::ops::Range;
 
@@ -35,16 +35,16 @@ const PROGRAM_HEADERS_LIMIT: u64 = 64 << 10;
 const SECTION_HEADERS_LIMIT: u64 = 4 << 20;
 /// Bytes of the sections' names.
 const SECTION_NAMES_LIMIT: u64 = 4 << 20;
-/// Sections of code; they are remembered as long as the file is open.
+/// Sections of code; we keep them as long as the file is open.
 const CODE_SECTIONS_LIMIT: usize = 4_096;
 /// Bytes of the dynamic segment: 65,536 entries. Linkers write some dozens, and one for each library.
 const DYNAMIC_LIMIT: u64 = 1 << 20;
-/// Bytes of the notes in which a build id is looked for. Others, of compilers' plug-ins, can have more.
+/// Bytes of the notes that we search for a build id. Other notes, of compilers' plug-ins, can be larger.
 const NOTES_LIMIT: u64 = 1 << 20;
 /// Bytes of a build id; linkers write 16 or 20.
 const BUILD_ID_LIMIT: usize = 64;
-/// Bytes of the tables of versions, defined and needed: 2,000 versions. What they chain is walked, so that
-/// time is bounded too.
+/// Bytes of the tables of versions, defined and needed: 2,000 versions. We walk their chains, so this bounds
+/// the time too.
 const VERSIONS_LIMIT: u64 = 64 << 10;
 
 /// Headers of a file, and access to what they point at.
@@ -53,7 +53,7 @@ pub(super) struct Tables<'c> {
     cache: &'c FileCache<'c>,
     program_headers: &'c [ProgramHeader],
     sections: &'c [SectionHeader],
-    /// Of the sections.
+    /// Names of the sections.
     names: StringTable<'c>,
 }
 
@@ -116,7 +116,7 @@ impl<'c> Tables<'c> {
             .program_headers(LittleEndian, data)
             .map_err(wrong("its program headers cannot be parsed"))?;
 
-        // Section 0 holds the counts that do not fit into the header; it must be there to ask it.
+        // Section 0 holds the counts that do not fit into the header, so it must be in the file.
         let offset = header.e_shoff(LittleEndian);
         if offset != 0 {
             file.check_range(offset, size_of::<SectionHeader>() as u64, "section header table")?;
@@ -193,7 +193,7 @@ impl<'c> Tables<'c> {
         self.cache.bytes(self.file, offset, size)
     }
 
-    /// Those of the kinds `Symbols` (`.symtab`) and `Dynamic` (`.dynsym`) that are wanted and exist.
+    /// The wanted tables that exist, of the kinds `Symbols` (`.symtab`) and `Dynamic` (`.dynsym`).
     pub(super) fn symbol_tables(&self, wanted: &[TableKind]) -> Result<Vec<SymbolTable<'c>>, ElfError> {
         let mut found = Vec::new();
         for (index, section) in self.sections.iter().enumerate() {
@@ -226,7 +226,7 @@ impl<'c> Tables<'c> {
         Ok(found)
     }
 
-    /// The versions of the dynamic symbols, whose names are these.
+    /// The versions of the dynamic symbols; `names` is their string table.
     fn versions(&self, names: StringTable<'c>) -> Result<VersionTable<'c, FileHeader>, ElfError> {
         let of_type = |kind| self.sections.iter().find(|section| section.sh_type(LittleEndian) == kind);
         let Some(indices) = of_type(elf::SHT_GNU_VERSYM) else { return Ok(VersionTable::default()) };
@@ -236,7 +236,7 @@ impl<'c> Tables<'c> {
             let range = section.file_range(LittleEndian).unwrap_or_default();
             self.limited(range, VERSIONS_LIMIT, "table of versions")?;
         }
-        // Read just now.
+        // Just read.
         let data = self.cache.data();
         let corrupt = |_| self.file.corrupt("its symbol versions cannot be parsed");
         let defined = defined.map(|section| section.gnu_verdef(LittleEndian, data));
@@ -284,7 +284,7 @@ impl<'c> Tables<'c> {
         Ok(None)
     }
 
-    /// Where code is, as far as section headers tell.
+    /// Where code is, according to the section headers.
     pub(super) fn code_sections(&self) -> Result<CodeSections, ElfError> {
         let mut code = CodeSections { known: self.has_sections(), ..CodeSections::default() };
         for section in self.sections.iter() {
@@ -311,7 +311,8 @@ impl<'c> Tables<'c> {
         Ok(code)
     }
 
-    // A file without section headers (sstrip): the dynamic segment knows its symbols, without a count.
+    // A file without section headers (sstrip): its dynamic segment locates the symbols, but does not count
+    // them.
 
     fn symbols_without_sections(&self) -> Result<Option<SymbolTable<'c>>, ElfError> {
         let (Some(symbols), Some(names), Some(names_size)) = (
@@ -335,7 +336,7 @@ impl<'c> Tables<'c> {
     }
 
     fn count_dynamic_symbols(&self) -> Result<Option<u32>, ElfError> {
-        /// Hash tables have no size; what is read beyond the table is ignored. 16 M symbols.
+        /// Hash tables have no size; we ignore what we read beyond the table. 16 M symbols.
         const HASH_TABLE_LIMIT: u64 = 64 << 20;
         let rest = |offset: FileOffset| {
             let size = self.file.length().saturating_sub(offset.0).min(HASH_TABLE_LIMIT) & !7;
@@ -374,7 +375,7 @@ fn strings(data: &[u8]) -> StringTable<'_> {
     StringTable::new(data, 0, data.len() as u64)
 }
 
-/// A table's entries; a cut one at the end is no entry.
+/// A table's entries, without a cut one at the end.
 fn whole_entries<T: object::pod::Pod>(data: &[u8]) -> &[T] {
     let whole = data.len() - data.len() % size_of::<T>();
     slice_from_all_bytes(&data[..whole]).unwrap_or(&[])
@@ -383,7 +384,7 @@ fn whole_entries<T: object::pod::Pod>(data: &[u8]) -> &[T] {
 /// Address ranges of code, by section.
 #[derive(Debug, Default)]
 pub(super) struct CodeSections {
-    /// False without section headers: then segments are all there is to go by.
+    /// False without section headers: then only segments tell.
     known: bool,
     code: Vec<Range<u64>>,
     plt: Vec<Range<u64>>,
@@ -410,8 +411,8 @@ pub(super) struct Note<'d> {
 }
 
 impl<'d> Note<'d> {
-    /// All notes before the first that does not fit. (`object` reads notes too, but also the alignment that a
-    /// section claims, which tools set wrongly for `.note.gnu.property` neighbours.)
+    /// All notes before the first that does not fit. (`object` reads notes too, but trusts the alignment that
+    /// a section claims, which tools set wrongly beside `.note.gnu.property`.)
     pub(super) fn all(mut data: &'d [u8]) -> impl Iterator<Item = Self> {
         std::iter::from_fn(move || {
             let (note, rest) = Self::split_off(data)?;

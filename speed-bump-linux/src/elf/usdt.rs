@@ -35,7 +35,7 @@ const ARGUMENTS_LIMIT: usize = 12;
 /// The USDT probes of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UsdtProbes {
-    /// Probes by provider and name.
+    /// Locations that cannot be attached to, with the reason. A probe may have locations of both kinds.
     pub probes: Vec<UsdtProbe>,
     /// Locations that cannot be attached to, with the reason; a probe may have both kinds.
     pub refused: Vec<RefusedLocation>,
@@ -59,8 +59,8 @@ pub struct UsdtLocation {
     pub address: VirtualAddress,
     /// Where the instruction lies in the file: what a uprobe attaches to.
     pub offset: FileOffset,
-    /// Where the 16-bit counter lies in the file that the program tests before it fires; what
-    /// `ref_ctr_offset` of the perf event wants. `None` when the probe always fires.
+    /// File offset of the semaphore: a 16-bit counter that the program tests before it fires the probe
+    /// (`ref_ctr_offset` of the perf event). `None` when the probe always fires.
     pub semaphore: Option<FileOffset>,
     /// How to read the arguments, in order.
     pub arguments: Vec<UsdtArgument>,
@@ -90,10 +90,10 @@ pub enum ArgumentError {
     /// Not a general-purpose register.
     #[error("argument register `%{0}` is not a general-purpose register")]
     Register(String),
-    /// Valid, but beyond what [`ArgumentSpec`] expresses.
+    /// Valid, but [`ArgumentSpec`] cannot express it.
     #[error("argument `{0}` cannot be read: {1}")]
     Unsupported(String, &'static str),
-    /// No operand is read on this architecture.
+    /// We read no operands on this architecture.
     #[error("USDT arguments are not read on {0} yet")]
     Machine(&'static str),
 }
@@ -101,9 +101,9 @@ pub enum ArgumentError {
 /// A location that cannot be attached to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedLocation {
-    /// Provider, empty if not even that could be read.
+    /// Provider; empty if unreadable.
     pub provider: String,
-    /// Name, empty if not even that could be read.
+    /// Name; empty if unreadable.
     pub name: String,
     /// What keeps a probe from it.
     pub reason: LocationRefusal,
@@ -118,7 +118,7 @@ pub enum LocationRefusal {
     /// The address of the probe is not in an executable segment.
     #[error("its address {0} is in no executable segment of the file")]
     NotCode(VirtualAddress),
-    /// The semaphore is not in a writable part of the file, so that it could not be raised.
+    /// The semaphore is not in a writable part of the file, so we could not raise it.
     #[error("its semaphore at {0} is in no writable segment of the file, so the probe would never fire")]
     Semaphore(VirtualAddress),
 }
@@ -126,12 +126,12 @@ pub enum LocationRefusal {
 impl ElfFile {
     /// Reads all USDT probes.
     ///
-    /// The notes are not loaded into memory, so they are found through the section headers; a file that has
-    /// lost these is searched through `PT_NOTE`.
+    /// Finds the notes through the section headers, since they are not loaded into memory. In a file without
+    /// section headers it searches `PT_NOTE`.
     ///
     /// # Errors
-    /// [`ElfError`] when the tables cannot be read; what is wrong with one location is in
-    /// [`UsdtProbes::refused`].
+    /// [`ElfError`] when the tables cannot be read. [`UsdtProbes::refused`] has the faults of single
+    /// locations.
     pub fn usdt_probes(&self) -> Result<UsdtProbes, ElfError> {
         let cache = self.cache();
         let tables = Tables::read(self, &cache)?;
@@ -163,7 +163,7 @@ impl ElfFile {
 struct Collector<'a> {
     machine: Machine,
     segments: &'a Segments,
-    /// Address of `.stapsdt.base` as it is now; differs from what the notes say if the file was prelinked.
+    /// Address of `.stapsdt.base` now; differs from the notes' value if the file was prelinked.
     base: Option<VirtualAddress>,
     probes: BTreeMap<(String, String), Vec<UsdtLocation>>,
     refused: Vec<RefusedLocation>,
@@ -177,7 +177,7 @@ impl Collector<'_> {
             }
             data = rest;
         }
-        // Padding at the end is no note; anything else is.
+        // Padding at the end is not a note; everything else is.
         if data.iter().any(|byte| *byte != 0) {
             self.refuse("", "", LocationRefusal::Malformed);
         }
@@ -229,7 +229,7 @@ impl Collector<'_> {
 
     fn finish(self) -> UsdtProbes {
         let probes = self.probes.into_iter().map(|((provider, name), mut locations)| {
-            // A note repeated by the linker is one location; a uprobe there would count every call twice.
+            // A note repeated by the linker is one location: two uprobes there would count every call twice.
             locations.sort_by_key(|location| (location.address, location.semaphore));
             locations.dedup_by_key(|location| (location.address, location.semaphore));
             UsdtProbe { provider, name, locations }
@@ -239,7 +239,7 @@ impl Collector<'_> {
 }
 
 /// Reads the arguments of a note, `-4@%eax 8@$5 …`. Operands may contain spaces (aarch64: `8@[sp, 16]`): a
-/// word without `@` continues the one before. What is behind the twelfth is passed over.
+/// word without `@` continues the one before. Arguments after the twelfth are ignored.
 pub fn parse_arguments(machine: Machine, text: &str) -> Vec<UsdtArgument> {
     let mut arguments: Vec<String> = Vec::new();
     for word in text.split_ascii_whitespace() {

@@ -1,9 +1,9 @@
-//! Where a member lies in a structure of the kernel, by BTF (Documentation/bpf/btf.rst).
+//! Finds the offset of a member in a structure of the kernel, by BTF (Documentation/bpf/btf.rst).
 //!
-//! Reads what that question needs and no more. (aya-obj's reader does not show members; the general readers
-//! on crates.io are LGPL or little used.) Any input is safe: sizes are checked, recursion is bounded.
+//! Reads only what that needs. (aya-obj's reader does not show members; the general readers on crates.io are
+//! LGPL or little used.) Any input is safe: sizes are checked, recursion is bounded.
 
-/// BTF that cannot be read, or does not have what was asked for.
+/// BTF that cannot be read, or lacks the structure or member.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BtfError {
@@ -13,7 +13,7 @@ pub enum BtfError {
     /// The data ends early, or an offset leads out of it.
     #[error("truncated or corrupt")]
     Corrupt,
-    /// A kind of type that this reader does not know, whose size is therefore unknown.
+    /// A kind of type that this reader does not know; so its size is unknown.
     #[error("type {id} is of the unknown kind {kind}")]
     UnknownKind {
         /// Which type.
@@ -57,7 +57,7 @@ const TYPE: usize = 12;
 const MEMBER: usize = 12;
 /// Structures within structures, and qualifiers behind each other: far more than any C program has.
 const MAX_DEPTH: usize = 16;
-/// Members looked at in one search, so that corrupt, self-containing structures end it.
+/// Members visited in one search; this ends the search in corrupt structures that contain themselves.
 const MAX_VISITS: usize = 1 << 20;
 
 // include/uapi/linux/btf.h
@@ -126,7 +126,7 @@ impl<'a> Btf<'a> {
         Err(BtfError::NoStruct(name.to_owned()))
     }
 
-    /// Offset in bytes of a member, unnamed structures and unions inside included.
+    /// Offset in bytes of a member, including members of unnamed structures and unions inside.
     pub fn member_offset(&self, structure: Structure, name: &str) -> Result<u32, BtfError> {
         let mut visits = MAX_VISITS;
         match self.find(structure.id, name, 0, MAX_DEPTH, &mut visits)? {

@@ -6,15 +6,15 @@ use std::{
     io::{self, Read},
 };
 
-/// The options that are built in or modules.
+/// The options that are set, built in or as modules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelConfig {
     set: HashSet<String>,
 }
 
 impl KernelConfig {
-    /// Reads /proc/config.gz (CONFIG_IKCONFIG_PROC), or what distributions install beside the kernel. `None`
-    /// where there is neither.
+    /// Reads /proc/config.gz (CONFIG_IKCONFIG_PROC), or the file that distributions install beside the
+    /// kernel. `None` if both are missing.
     pub fn read(release: &str) -> Option<Self> {
         let running = File::open("/proc/config.gz").and_then(|file| {
             let mut text = Vec::new();

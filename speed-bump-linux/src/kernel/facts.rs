@@ -1,4 +1,4 @@
-//! Everything that is known of the running kernel.
+//! All facts about the running kernel.
 
 use super::{
     config::KernelConfig,
@@ -7,8 +7,7 @@ use super::{
     version::KernelVersion,
 };
 
-/// What the kernel is, offers and restricts. Plain data, so that what follows from it can be tested on
-/// machines that show none of it.
+/// What the kernel is, offers and restricts. Plain data, so that tests can try every case on any machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelFacts {
     /// Release as uname(2) gives it.
@@ -82,7 +81,7 @@ impl Lockdown {
 }
 
 impl KernelFacts {
-    /// Asks the running kernel. What it does not tell stays absent or unknown; nothing is changed.
+    /// Asks the running kernel. A fact that it does not give is absent or unknown. Changes nothing.
     pub fn read() -> Self {
         let uname = rustix::system::uname();
         let release = uname.release().to_string_lossy().into_owned();

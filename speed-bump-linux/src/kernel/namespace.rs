@@ -2,17 +2,17 @@
 
 use std::os::unix::fs::MetadataExt;
 
-/// Kinds of namespace that matter here.
+/// The kinds of namespace that we check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Namespace {
-    /// BPF programs see PIDs as the initial PID namespace numbers them; elsewhere theirs are not ours.
+    /// BPF programs see PIDs of the initial PID namespace. In another one, ours are different.
     Pid,
     /// Capabilities reach the kernel at large only from the initial user namespace.
     User,
 }
 
 impl Namespace {
-    /// Whether we are in the initial one; `None` where /proc does not tell.
+    /// Whether we are in the initial one; `None` where /proc does not say.
     pub fn is_initial(self) -> Option<bool> {
         // Fixed inode numbers: PROC_PID_INIT_INO and PROC_USER_INIT_INO in include/linux/proc_ns.h.
         let (path, initial) = match self {

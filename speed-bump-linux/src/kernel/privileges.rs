@@ -10,7 +10,7 @@ pub struct Privileges {
     pub effective: u64,
     /// Whether they count for the kernel at large, that is, outside a container's user namespace.
     pub in_initial_user_namespace: bool,
-    /// Whether this kernel asks for CAP_SYS_ADMIN, where CAP_PERFMON was enough, to open a uprobe as a perf
+    /// Whether this kernel requires CAP_SYS_ADMIN, where CAP_PERFMON was enough, to open a uprobe as a perf
     /// event: since 6.16, and in stable series since July 2025 (CVE-2025-38466).
     pub uprobe_events_need_sys_admin: bool,
     /// Whether opening a uprobe as a perf event is refused although we hold CAP_SYS_ADMIN.
@@ -19,7 +19,7 @@ pub struct Privileges {
     pub are_filtered: bool,
 }
 
-/// How uprobes are attached, which decides what it takes.
+/// How uprobes are attached. This decides which capabilities we need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachBy {
     /// One perf event for each site.
@@ -47,14 +47,14 @@ pub enum PrivilegeError {
         /// Those that attaching needs.
         needed: Vec<Capability>,
     },
-    /// They are there, and a system call is refused all the same.
+    /// The capabilities are there, and the kernel still refuses a system call.
     #[error("{call} answers \"{answer}\", although we hold the capabilities for it: {}", .by.way_out())]
     CallForbidden {
         /// The system call.
         call: &'static str,
         /// Error of the call, in the words of the system.
         answer: String,
-        /// What may have forbidden the call.
+        /// Who refuses it.
         by: Forbidder,
     },
     /// /proc/self/status could not be read.
@@ -62,17 +62,17 @@ pub enum PrivilegeError {
     Unreadable,
 }
 
-/// Who refuses a system call to us, other than the kernel for a capability that we lack.
+/// Who refuses us a system call, when we hold the capability for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forbidder {
     /// A seccomp filter that applies to ourselves, such as a container's.
     OurFilter,
-    /// Something that does not show.
+    /// Unknown.
     Unseen,
 }
 
 impl Forbidder {
-    /// Who it is, and what to do about it.
+    /// The message that names it, and says what to do.
     pub fn way_out(self) -> &'static str {
         match self {
             Self::OurFilter => {
@@ -97,11 +97,11 @@ fn setcap(capabilities: &[Capability]) -> String {
 }
 
 impl Privileges {
-    /// What every attach needs. CAP_SYS_PTRACE besides, for the processes that
+    /// The capabilities that every attach needs. In addition, CAP_SYS_PTRACE for the processes that
     /// [`Process::open`](crate::process::Process::open) refuses without it.
     pub const NEEDED: [Capability; 2] = [Capability::Bpf, Capability::Perfmon];
 
-    /// Those of the calling thread, now.
+    /// The privileges of the calling thread, now.
     pub fn read() -> Result<Self, PrivilegeError> {
         let status = Status::own().ok_or(PrivilegeError::Unreadable)?;
         let mut privileges = Self {
@@ -120,7 +120,7 @@ impl Privileges {
         privileges.uprobe_events_need_sys_admin = match events {
             Support::Yes if only_perfmon => false,
             Support::No if only_perfmon => true,
-            // The answer says nothing of the other capability.
+            // The answer tells nothing about the other capability.
             _ => KernelVersion::running() >= KernelVersion::new(6, 16),
         };
         Ok(privileges)
@@ -151,8 +151,8 @@ impl Privileges {
         Ok(())
     }
 
-    /// Refuses when a system call that attaching needs is refused to us, whatever our capabilities. For
-    /// those who hold [what is required](Self::require).
+    /// Fails if a system call that attaching needs is refused to us despite our capabilities. Call it after
+    /// [`require`](Self::require) has passed.
     pub fn require_calls(&self, kernel: &KernelFacts) -> Result<(), PrivilegeError> {
         let forbidden = |call, answer: &str| {
             Err(PrivilegeError::CallForbidden { call, answer: answer.to_owned(), by: self.forbidder() })
@@ -241,7 +241,7 @@ mod tests {
         assert!(text.contains("bpf(2) answers") && text.contains("seccomp filter"), "{text}");
         let text = why(all, &kernel(refused(), Support::Yes));
         assert!(text.contains("bpf(2) answers") && text.contains("security module"), "{text}");
-        // Perf events are asked for only where there are no other links.
+        // We ask for perf events only where there are no other links.
         assert_eq!(why(filtered, &kernel(Support::Yes, Support::Yes)), "");
         let text = why(filtered, &kernel(Support::Yes, Support::No));
         assert!(text.contains("perf_event_open(2)") && text.contains("seccomp filter"), "{text}");

@@ -1,28 +1,28 @@
-//! What the machine's processors did since it started, by /proc/stat (proc_stat(5)), and how long tasks had
-//! to wait for them, by /proc/pressure/cpu (Documentation/accounting/psi.rst).
+//! What the machine's processors did since boot, from /proc/stat (proc_stat(5)), and how long tasks waited
+//! for them, from /proc/pressure/cpu (Documentation/accounting/psi.rst).
 
 use std::{fs::File, io::Read as _};
 
 use crate::units::Nanos;
 
-/// The kernel counts in these, on all 64-bit architectures (`USER_HZ`).
+/// Kernel ticks per second in these files, on all 64-bit architectures (`USER_HZ`).
 const TICK: Nanos = Nanos(10_000_000);
-/// Bytes that are looked at: the first line of each file.
+/// Bytes that we read: the first line of each file.
 const BYTES: u64 = 1_024;
 
 /// The sums over all processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorTimes {
-    /// They were at work.
+    /// Time that they worked.
     pub busy: Nanos,
-    /// The hypervisor had given them to other machines.
+    /// Time that the hypervisor gave to other machines.
     pub stolen: Nanos,
-    /// Some task could have run, and had none. Not a sum: however many waited.
+    /// Time that at least one task waited for a processor. The number of such tasks does not count.
     pub lacking: Nanos,
 }
 
 impl ProcessorTimes {
-    /// As they are now; zeros for what this kernel does not tell.
+    /// The times up to now; zero for values that this kernel does not give.
     pub fn read() -> Self {
         let text = |path: &str| {
             let mut bytes = Vec::new();
@@ -45,7 +45,7 @@ impl ProcessorTimes {
         Self { busy: time(busy), stolen: time(tick(7)), lacking }
     }
 
-    /// What came since an earlier look.
+    /// The difference from an earlier reading.
     pub fn since(self, earlier: Self) -> Self {
         let since = |now: Nanos, then: Nanos| Nanos(now.0.saturating_sub(then.0));
         Self {

@@ -1,5 +1,5 @@
-//! Asking the kernel for features by using them on nothing: tiny BPF programs that are loaded and dropped,
-//! and links that cannot be made. None of it attaches anything, anywhere.
+//! Asks the kernel for features by using them on nothing: it loads tiny BPF programs and drops them, and
+//! requests links that cannot be made. Nothing is attached anywhere.
 
 use std::{
     ffi::CStr,
@@ -19,11 +19,11 @@ use super::KernelVersion;
 /// Whether the kernel has a feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// The feature is there.
+    /// Yes.
     Yes,
-    /// The feature is missing.
+    /// No.
     No,
-    /// It would not say, for this reason (mostly: no permission to ask).
+    /// The kernel did not answer, for this reason (mostly: no permission to ask).
     Unknown(String),
 }
 
@@ -34,7 +34,7 @@ impl Default for Support {
 }
 
 impl Support {
-    /// The answer, or what the version suggests where there is none.
+    /// The answer, or a guess by version if there is none.
     pub fn or_since(&self, running: KernelVersion, since: KernelVersion) -> bool {
         match self {
             Self::Yes => true,
@@ -66,7 +66,7 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    /// One answer to all.
+    /// The same answer for all.
     pub(super) fn same(answer: &Support) -> Self {
         Self {
             programs: answer.clone(),
@@ -81,9 +81,9 @@ impl Probes {
     }
 }
 
-/// Whether bpf(2) exists, and whether we may use it at all.
+/// Whether bpf(2) exists, and whether we may use it.
 pub(super) fn bpf() -> Support {
-    // Command 0 (create a map) with an invalid map type: EINVAL wherever bpf(2) works for us.
+    // Command 0 (create a map) with an invalid map type: EINVAL if we may use bpf(2).
     match bpf_call(0, &[0_u64; 4]) {
         Err(error) => match error.raw_os_error() {
             Some(libc::ENOSYS) => Support::No,
@@ -91,7 +91,8 @@ pub(super) fn bpf() -> Support {
             _ => Support::Unknown(error.to_string()),
         },
         Ok(fd) => {
-            // SAFETY: a descriptor that the call has just made; not expected, and closed at once.
+            // SAFETY: a descriptor that the call has just returned; none is expected, and we close it at
+            // once.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
             Support::Yes
         }
@@ -109,19 +110,21 @@ pub(super) fn uprobe_pmu() -> Option<u32> {
 /// Whether we may open a uprobe as a perf event.
 pub(super) fn uprobe_events() -> Support {
     let Some(source) = uprobe_pmu() else { return Support::Unknown("no such event source".to_owned()) };
-    // struct perf_event_attr in its first size, 64 bytes. The file to probe stays empty, which is refused
-    // with EINVAL, but only to those who might open one.
+    // struct perf_event_attr in its first size, 64 bytes. The file to probe stays empty: the kernel refuses
+    // that with EINVAL, but only for callers that may open such an event.
     let mut attributes = [0_u32; 16];
     [attributes[0], attributes[1]] = [source, 64];
     let (own_process, any_cpu, no_group, flags) = (0, -1, -1, 0);
-    // SAFETY: the kernel reads as many bytes of the attributes as they say they have.
+    // SAFETY: the kernel reads as many bytes of the attributes as their size field says, and that is their
+    // size.
     let result = unsafe {
         libc::syscall(libc::SYS_perf_event_open, attributes.as_ptr(), own_process, any_cpu, no_group, flags)
     };
     let error = io::Error::last_os_error();
     match (i32::try_from(result), error.raw_os_error()) {
         (Ok(fd), _) if fd >= 0 => {
-            // SAFETY: a descriptor that the call has just made; not expected, and closed at once.
+            // SAFETY: a descriptor that the call has just returned; none is expected, and we close it at
+            // once.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
             Support::Yes
         }
@@ -131,7 +134,7 @@ pub(super) fn uprobe_events() -> Support {
     }
 }
 
-/// Asks for everything about programs at probes.
+/// Asks for all features of programs at probes.
 pub(super) fn probes() -> Probes {
     let helper = |helper| Support::from_aya(is_helper_supported(ProgramType::KProbe, helper));
     let (uprobe_multi, uprobe_multi_pid) = uprobe_multi();
@@ -147,11 +150,11 @@ pub(super) fn probes() -> Probes {
     }
 }
 
-/// Whether one link can carry many uprobes, and whether its PID is the process's.
+/// Whether one link can carry many uprobes, and whether its PID means the process.
 ///
-/// A link into the directory `/` is refused with EBADF by a kernel that knows such links. With a negative
-/// PID a kernel that reads it as a process's refuses that first, with EINVAL (46ba0e49b642, Linux 6.10, and
-/// the stable series it went to).
+/// A kernel that knows such links refuses one into the directory `/` with EBADF. With a negative PID, a
+/// kernel that takes it for a process's refuses that first, with EINVAL (46ba0e49b642, Linux 6.10, and the
+/// stable series it went to).
 fn uprobe_multi() -> (Support, Support) {
     let program = match load_uprobe_multi_program() {
         Ok(program) => program,
@@ -222,11 +225,11 @@ fn load_uprobe_multi_program() -> io::Result<OwnedFd> {
         ..ProgramLoad::default()
     };
     let fd = bpf_call(BPF_PROG_LOAD, &load)?;
-    // SAFETY: a descriptor that the call has just made, owned by nobody else.
+    // SAFETY: a descriptor that the call has just returned; nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The error of a link that no kernel makes: its file is a directory.
+/// Asks for a link that no kernel makes, since its file is a directory. Returns the error.
 fn link_into_root_directory(program: &OwnedFd, pid: i32) -> io::Error {
     let path: &CStr = c"/";
     let offsets = [0_u64];

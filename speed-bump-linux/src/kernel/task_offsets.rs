@@ -1,4 +1,4 @@
-//! Where the kernel keeps what the BPF programs read of a process: in `task_struct`, and what that leads to.
+//! Offsets of the kernel's fields that the BPF programs read about a process, from `task_struct` on.
 
 use std::{
     io,
@@ -25,27 +25,27 @@ pub struct TaskOffsets {
     pub tgid: u32,
     /// Of `mm`: the address space (a pointer).
     pub mm: u32,
-    /// Of `ptrace`: flags that are not zero while the thread is traced (4 bytes).
+    /// Of `ptrace`: flags, not zero while the thread is traced (4 bytes).
     pub ptrace: u32,
     /// Of `group_leader`: the process's first thread (a pointer).
     pub leader: u32,
     /// Of `start_boottime`: when the thread started, in ns (8 bytes; since Linux 5.5).
     pub start: u32,
-    /// Of `blocked`: signals, a bit each (8 bytes).
+    /// Of `blocked`: the blocked signals, a bit each (8 bytes).
     pub blocked: u32,
-    /// Of `sighand`: what the process does on signals (a pointer).
+    /// Of `sighand`: the process's signal handlers (a pointer).
     pub sighand: u32,
     /// Of `sighand_struct.action`: an array.
     pub actions: u32,
-    /// Bytes of an element of that: `k_sigaction`.
+    /// Bytes of one of its elements: `k_sigaction`.
     pub action_bytes: u32,
 }
 
-/// Why the offsets are not known.
+/// Why we do not know the offsets.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TaskOffsetsError {
-    /// What the kernel calls a process is not what we call it.
+    /// The kernel's PIDs are not ours.
     #[error(
         "the tool is in a container's PID namespace, where the kernel gives BPF programs other PIDs than it \
          gives the tool; run in the machine's own (docker: --pid=host)"
@@ -57,10 +57,10 @@ pub enum TaskOffsetsError {
          /sys"
     )]
     Unreadable(io::Error),
-    /// The type information is not as documented.
+    /// The type information differs from its documentation.
     #[error("{VMLINUX_BTF}: {0}; please report your kernel's version")]
     Btf(BtfError),
-    /// A member lies where no compiler puts one of its size.
+    /// A member's offset is impossible for its size.
     #[error(
         "{VMLINUX_BTF}: task_struct.{member} at {offset} is misplaced: please report your kernel's version"
     )]
@@ -79,10 +79,10 @@ impl From<BtfError> for TaskOffsetsError {
 }
 
 impl TaskOffsets {
-    /// Reads the running kernel's, where ids of processes are those that the kernel has.
+    /// Reads the running kernel's offsets, if our PIDs are the kernel's.
     ///
     /// # Errors
-    /// As [`TaskOffsets::read`], and in a PID namespace of a container.
+    /// As [`TaskOffsets::read`], and in a container's PID namespace.
     pub fn usable() -> Result<Self, TaskOffsetsError> {
         if Namespace::Pid.is_initial() != Some(true) {
             return Err(TaskOffsetsError::OtherNamespace);
@@ -90,10 +90,10 @@ impl TaskOffsets {
         Self::read()
     }
 
-    /// Of the running kernel. It is read once, which takes some milliseconds.
+    /// Reads the running kernel's offsets, once; that takes some milliseconds.
     pub fn read() -> Result<Self, TaskOffsetsError> {
         static READ: Mutex<Option<TaskOffsets>> = Mutex::new(None);
-        // Who comes second waits for the first.
+        // A second caller waits for the first.
         let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = *read {
             return Ok(known);
@@ -102,14 +102,14 @@ impl TaskOffsets {
         Ok(*read.insert(Self::from_btf(&types)?))
     }
 
-    /// Reads them on a thread of its own, for who will ask for them soon.
+    /// Reads them on a thread of its own, for later callers of [`TaskOffsets::read`].
     pub fn read_ahead() {
         let read = || drop(Self::usable());
-        // Whoever asks reads them himself then.
+        // If this fails, the caller of `read` reads them.
         let _ = thread::Builder::new().name("kernel-types".to_owned()).spawn(read);
     }
 
-    /// Of the kernel that this BTF describes.
+    /// Reads the offsets of the kernel that this BTF describes.
     pub fn from_btf(data: &[u8]) -> Result<Self, TaskOffsetsError> {
         let btf = Btf::parse(data)?;
         let task = btf.structure("task_struct")?;

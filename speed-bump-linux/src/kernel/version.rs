@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The first two numbers of a kernel's release, which is where features appear.
+/// The first two numbers of a kernel's release; features appear with new ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KernelVersion {
     /// First number: 6 of 6.18.
@@ -17,7 +17,7 @@ impl KernelVersion {
         Self { major, minor }
     }
 
-    /// That of the running kernel; 0.0 if its release has no numbers.
+    /// The running kernel's version; 0.0 if its release has no numbers.
     pub fn running() -> Self {
         let uname = rustix::system::uname();
         Self::parse(&uname.release().to_string_lossy()).unwrap_or_default()

@@ -1,12 +1,12 @@
 //! Why the kernel forbids looking into a process: the rules of ptrace(2), "Ptrace access mode checking".
 //!
-//! The kernel decides, by refusing an open; this only finds out which of its rules it was, to tell the user
-//! what lifts it. [`denial`] is a pure function of the facts.
+//! The kernel decides, by refusing an open; this module only finds out which rule applied, to tell the user
+//! how to lift it. [`denial`] is a pure function of the facts.
 
 use super::{directory::ProcDirectory, status::Credentials, status::Status};
 use crate::capability::Capability;
 
-/// How deep a look the kernel was asked for.
+/// How much access we asked the kernel for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessMode {
     /// Mappings, program, file descriptors (`PTRACE_MODE_READ`).
@@ -15,23 +15,23 @@ pub enum AccessMode {
     Attach,
 }
 
-/// What the rules go by.
+/// The facts that the rules use.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessFacts {
-    /// What was asked for.
+    /// The access that we asked for.
     pub mode: AccessMode,
-    /// We.
+    /// Our credentials.
     pub caller: Credentials,
-    /// The process.
+    /// The process's credentials.
     pub target: Credentials,
-    /// Owner of the files in the process's /proc directory; root instead of the process's own user marks a
-    /// process that is not dumpable. Absent if unknown.
+    /// Owner of the files in the process's /proc directory, absent if unknown. If it is root and not the
+    /// process's own user, the process is not dumpable.
     pub proc_owner: Option<u32>,
     /// /proc/sys/kernel/yama/ptrace_scope; absent without Yama.
     pub ptrace_scope: Option<u32>,
 }
 
-/// The rule that forbids it. Each ends with the way out.
+/// The rule that forbids the access. Each message ends with the way out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DenialReason {
@@ -57,20 +57,21 @@ pub enum DenialReason {
         /// Our group.
         ours: u32,
     },
-    /// The process changed its credentials, or runs a program that we cannot read, or asked for it.
+    /// The process changed its credentials, or runs a program that we cannot read, or made itself not
+    /// dumpable.
     #[error(
         "the process is not dumpable (it changed its user, or runs a program its user may not read, or \
          called prctl(PR_SET_DUMPABLE)), and we lack CAP_SYS_PTRACE: use sudo, or grant the program \
          CAP_SYS_PTRACE"
     )]
     NotDumpable,
-    /// The process has capabilities that we have not.
+    /// The process has capabilities that we lack.
     #[error(
         "the process holds capabilities that we do not, and we lack CAP_SYS_PTRACE: use sudo, or grant the \
          program CAP_SYS_PTRACE"
     )]
     MorePrivileged,
-    /// Yama lets only a debugger that was declared, or a parent, attach.
+    /// Yama lets only a declared debugger or a parent attach.
     #[error(
         "Yama restricts attaching (kernel.yama.ptrace_scope = {scope}), and we lack CAP_SYS_PTRACE: use \
          sudo, grant the program CAP_SYS_PTRACE, or set kernel.yama.ptrace_scope to 0"
@@ -85,7 +86,7 @@ pub enum DenialReason {
          reboot can change it"
     )]
     YamaNoAttach,
-    /// The files that lead to the process's memory are another user's.
+    /// The files of the process's memory belong to another user.
     #[error(
         "its memory is a file of user {owner} in /proc, and we are user {ours}, without CAP_DAC_OVERRIDE: \
          use sudo, or grant the program CAP_DAC_OVERRIDE besides CAP_SYS_PTRACE"
@@ -96,7 +97,7 @@ pub enum DenialReason {
         /// Our user.
         ours: u32,
     },
-    /// None of the rules that can be read from here.
+    /// None of the rules that we can check.
     #[error(
         "we hold what the kernel's own rules ask for ({held}); the process is in another user namespace \
          where that does not count, or a security module (SELinux, AppArmor, Landlock, a container's \
@@ -106,13 +107,13 @@ pub enum DenialReason {
         /// What we hold.
         held: &'static str,
     },
-    /// /proc gave too little to tell.
+    /// /proc shows too little to find the rule.
     #[error("use sudo, or grant the program CAP_SYS_PTRACE")]
     Unknown,
 }
 
 impl DenialReason {
-    /// The capability that would lift the denial, if one would.
+    /// The capability that would lift the denial, if there is one.
     pub fn missing(&self) -> Option<Capability> {
         match self {
             Self::YamaNoAttach | Self::Other { .. } => None,
@@ -122,7 +123,7 @@ impl DenialReason {
     }
 }
 
-/// Which rule forbids the access that these facts describe, given that it was refused.
+/// Which rule forbids the access that these facts describe; the caller knows that it was refused.
 pub fn denial(facts: &AccessFacts) -> DenialReason {
     let AccessFacts { mode, caller, target, proc_owner, ptrace_scope } = *facts;
     let attaching = mode == AccessMode::Attach;
@@ -165,7 +166,7 @@ fn effective_user(credentials: &Credentials) -> u32 {
     credentials.users[1]
 }
 
-/// Why we were refused, from what /proc says now of the process and of us.
+/// Why we were refused, by what /proc shows now of the process and of us.
 pub(super) fn explain(mode: AccessMode, target: &ProcDirectory) -> DenialReason {
     let status = target.read("status").ok().and_then(|text| Status::parse(&text).ok());
     let (Some(caller), Some(process)) = (Status::own(), status) else { return DenialReason::Unknown };
@@ -219,7 +220,7 @@ mod tests {
             (AccessFacts { ptrace_scope: Some(1), ..attach }, DenialReason::Yama { scope: 1 }),
             (AccessFacts { ptrace_scope: Some(2), ..attach }, DenialReason::Yama { scope: 2 }),
             (AccessFacts { ptrace_scope: Some(3), ..attach }, DenialReason::YamaNoAttach),
-            // Yama has no say in reading.
+            // Yama does not restrict reading.
             (
                 AccessFacts { ptrace_scope: Some(1), ..same },
                 DenialReason::Other { held: "the same user and group" },

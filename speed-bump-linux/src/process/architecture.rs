@@ -1,4 +1,4 @@
-//! Whether a program's instructions are this machine's own, by its ELF header.
+//! Checks by the ELF header whether a program is for this machine.
 
 use std::{fs::File, io, os::unix::fs::FileExt};
 
@@ -6,7 +6,7 @@ use object::elf;
 
 /// Why a program cannot be probed.
 #[derive(Debug)]
-pub enum Unfit {
+pub enum ArchitectureError {
     /// A 32-bit program, x32 included.
     ThirtyTwoBit {
         /// Architecture by name.
@@ -26,7 +26,7 @@ pub enum Unfit {
 /// Bytes of the ELF header up to the end of `e_machine`.
 const HEADER: usize = 20;
 
-/// The `e_machine` of the programs that this build can probe.
+/// The `e_machine` of programs that this build can probe.
 const OWN_MACHINE: u16 = if cfg!(target_arch = "x86_64") {
     elf::EM_X86_64
 } else if cfg!(target_arch = "aarch64") {
@@ -35,28 +35,30 @@ const OWN_MACHINE: u16 = if cfg!(target_arch = "x86_64") {
     elf::EM_NONE
 };
 
-/// Refuses a program that is not 64-bit ELF for the architecture we were built for.
-pub fn check(program: &File) -> Result<(), Unfit> {
+/// Refuses a program that is not 64-bit ELF for the architecture of this build.
+pub fn check(program: &File) -> Result<(), ArchitectureError> {
     let mut header = [0; HEADER];
     match program.read_exact_at(&mut header, 0) {
         Ok(()) => check_header(&header),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Unfit::NotElf),
-        Err(error) => Err(Unfit::Unreadable(error)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(ArchitectureError::NotElf),
+        Err(error) => Err(ArchitectureError::Unreadable(error)),
     }
 }
 
-fn check_header(header: &[u8; HEADER]) -> Result<(), Unfit> {
-    let [0x7f, b'E', b'L', b'F', class, data, .., low, high] = *header else { return Err(Unfit::NotElf) };
+fn check_header(header: &[u8; HEADER]) -> Result<(), ArchitectureError> {
+    let [0x7f, b'E', b'L', b'F', class, data, .., low, high] = *header else {
+        return Err(ArchitectureError::NotElf);
+    };
     let machine = match data {
         elf::ELFDATA2LSB => u16::from_le_bytes([low, high]),
         elf::ELFDATA2MSB => u16::from_be_bytes([low, high]),
-        _ => return Err(Unfit::NotElf),
+        _ => return Err(ArchitectureError::NotElf),
     };
     match class {
-        elf::ELFCLASS32 => Err(Unfit::ThirtyTwoBit { machine: name(machine, class) }),
+        elf::ELFCLASS32 => Err(ArchitectureError::ThirtyTwoBit { machine: name(machine, class) }),
         elf::ELFCLASS64 if machine == OWN_MACHINE => Ok(()),
-        elf::ELFCLASS64 => Err(Unfit::OtherMachine { machine: name(machine, class) }),
-        _ => Err(Unfit::NotElf),
+        elf::ELFCLASS64 => Err(ArchitectureError::OtherMachine { machine: name(machine, class) }),
+        _ => Err(ArchitectureError::NotElf),
     }
 }
 
@@ -104,13 +106,13 @@ mod tests {
             (3, 1, [62, 0], "not elf"),
         ] {
             let found = match check_header(&header(class, data, machine)) {
-                Err(Unfit::ThirtyTwoBit { machine }) => format!("32 {machine}"),
-                Err(Unfit::OtherMachine { machine }) => format!("other {machine}"),
-                Err(Unfit::NotElf) => "not elf".to_owned(),
+                Err(ArchitectureError::ThirtyTwoBit { machine }) => format!("32 {machine}"),
+                Err(ArchitectureError::OtherMachine { machine }) => format!("other {machine}"),
+                Err(ArchitectureError::NotElf) => "not elf".to_owned(),
                 other => panic!("{other:?}"),
             };
             assert_eq!(found, expected);
         }
-        assert!(matches!(check_header(b"#!/bin/sh\n##########"), Err(Unfit::NotElf)));
+        assert!(matches!(check_header(b"#!/bin/sh\n##########"), Err(ArchitectureError::NotElf)));
     }
 }

@@ -1,7 +1,7 @@
-//! The control groups that a process is in, as folders that we can read.
+//! The control groups of a process, as folders that we can read.
 //!
-//! /proc/PID/cgroup names a group by its path in a hierarchy; where that hierarchy is mounted, and from which
-//! of its groups on, our own mount table says.
+//! /proc/PID/cgroup names a group by its path in a hierarchy. Our own mount table has where that hierarchy is
+//! mounted, and which of its groups is at the mount point.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub struct ControlGroup {
     below: PathBuf,
 }
 
-/// Which hierarchy a group is of.
+/// Which hierarchy a group belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hierarchy {
     /// The one of version 2.
@@ -31,16 +31,16 @@ pub enum Hierarchy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mount {
     hierarchy: Hierarchy,
-    /// The group that is seen at the mount point.
+    /// The group that is visible at the mount point.
     root: PathBuf,
     point: PathBuf,
 }
 
 impl Process {
-    /// The groups of the process, as far as they can be seen from here.
+    /// The groups of the process, as far as we can see them.
     ///
     /// # Errors
-    /// The process has ended, or may not be looked into.
+    /// The process has ended, or we may not inspect it.
     pub fn control_groups(&self) -> Result<Vec<ControlGroup>, ProcessError> {
         let text = self.read("cgroup", AccessMode::Read)?;
         Ok(groups(&String::from_utf8_lossy(&text), &hierarchies()))
@@ -53,25 +53,25 @@ impl ControlGroup {
         self.mount.join(&self.below)
     }
 
-    /// The folders of the group and of those around it, the innermost first.
+    /// The folders of the group and of its parents, the innermost first.
     pub fn levels(&self) -> impl Iterator<Item = PathBuf> {
         // The last of them is the empty path: the mount point.
         self.below.ancestors().map(|below| self.mount.join(below))
     }
 
-    /// Whether a controller of version 1 is in its hierarchy.
+    /// Whether a controller of version 1 is in the group's hierarchy.
     pub fn has_legacy(&self, controller: &str) -> bool {
         matches!(&self.hierarchy, Hierarchy::Legacy(all) if all.iter().any(|one| one == controller))
     }
 }
 
-/// The hierarchies that are mounted here; none where that cannot be read.
+/// The mounted hierarchies; empty if they cannot be read.
 fn hierarchies() -> Vec<Mount> {
     let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     let found = mountinfo::mounts(&table).filter_map(|mount| {
         let hierarchy = match mount.kind.as_slice() {
             b"cgroup2" => Hierarchy::Unified,
-            // Controllers are among the options, as flags.
+            // Controllers are flags among the options.
             b"cgroup" => Hierarchy::Legacy(
                 String::from_utf8_lossy(&mount.options).split(',').map(str::to_owned).collect(),
             ),
@@ -82,7 +82,7 @@ fn hierarchies() -> Vec<Mount> {
     found.collect()
 }
 
-/// Reads lines of `ID:CONTROLLERS:PATH` (cgroups(7)). What is not mounted here is left out.
+/// Reads lines of `ID:CONTROLLERS:PATH` (cgroups(7)). Leaves out hierarchies that are not mounted here.
 fn groups(text: &str, mounts: &[Mount]) -> Vec<ControlGroup> {
     let group = |line: &str| {
         let mut fields = line.splitn(3, ':').skip(1);

@@ -1,7 +1,7 @@
-//! The processes that a process has started, directly or through others.
+//! The descendants of a process.
 //!
-//! A snapshot: what forks while it is taken may be missing. Whoever wants all of them follows forks first,
-//! and then takes snapshots until one brings nothing new.
+//! A snapshot: processes that fork while it is taken may be missing. A caller that needs all of them follows
+//! forks first, and then takes snapshots until one has nothing new.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -13,8 +13,8 @@ use crate::units::Pid;
 pub struct Descendants {
     /// Those that can be attached to.
     pub processes: Vec<Process>,
-    /// Those that cannot, such as 32-bit programs, with the reason. Processes that have ended, zombies
-    /// included, are in neither list.
+    /// Those that cannot, such as 32-bit programs, with the reason. Neither list has processes that have
+    /// ended, zombies included.
     pub refused: Vec<(Pid, ProcessError)>,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn find(root: &Process) -> Result<Descendants, ProcessError> {
             }
             match Process::open(child) {
                 Ok(process) => {
-                    // Between the listing and the opening the PID may have passed to a stranger.
+                    // Between listing and opening, another process may have got the PID.
                     if process.status().is_ok_and(|status| status.parent == Some(parent)) {
                         found.processes.push(process);
                         parents.push_back(child);
@@ -49,7 +49,7 @@ pub(super) fn find(root: &Process) -> Result<Descendants, ProcessError> {
     if root.is_alive() { Ok(found) } else { Err(ProcessError::Gone { pid: root.pid() }) }
 }
 
-/// Where the children of a process are listed.
+/// How we find the children of a process.
 enum ChildrenSource {
     /// /proc/PID/task/TID/children (CONFIG_PROC_CHILDREN).
     Lists,

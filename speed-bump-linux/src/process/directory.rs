@@ -3,9 +3,9 @@
 //! Lookups relative to the directory's descriptor reach the process it was opened for or fail with `ESRCH`;
 //! a later owner of the PID has another directory.
 //!
-//! Of a process whose main thread has ended this directory shows neither memory nor files. The directory
-//! /proc/TID of another of its threads does, which is not listed and can be opened: that is read instead.
-//! When that thread ends too, the next one takes its place.
+//! If the main thread of a process has ended, this directory shows neither memory nor files. The directory
+//! /proc/TID of another of its threads does: it is not listed, but can be opened, so we read that one
+//! instead. When that thread ends too, the next one takes its place.
 
 use std::{
     ffi::OsString,
@@ -24,24 +24,24 @@ use rustix::{
 use super::{ProcessError, stat::Stat, status::Status};
 use crate::units::Pid;
 
-/// Bytes of `maps`: a process has at most 65,530 mappings unless root says otherwise (vm.max_map_count),
-/// whose lines have some 120 bytes. Names of 4 KiB would make it 270 MiB.
+/// Limit on the bytes of `maps`: a process has at most 65,530 mappings unless root raises the limit
+/// (vm.max_map_count), with lines of some 120 bytes. Names of 4 KiB would make it 270 MiB.
 const MAPS_LIMIT: u64 = 32 << 20;
-/// Bytes of any other file: lists of children with 130,000, `status` with the 65,536 groups that one can be
-/// in.
+/// Limit on the bytes of any other file: room for a list of 130,000 children, or for a `status` with 65,536
+/// groups, the kernel's maximum.
 const FILE_LIMIT: u64 = 1 << 20;
 
 /// An open /proc/PID.
 #[derive(Debug)]
 pub(super) struct ProcDirectory {
     pid: Pid,
-    /// The process's own, which is its main thread's.
+    /// The process's own directory: its main thread's.
     own: OwnedFd,
-    /// Another thread's, since the main thread has ended.
+    /// Another thread's, once the main thread has ended.
     stand_in: RwLock<Option<Arc<StandIn>>>,
 }
 
-/// A thread whose directory is read in the place of the process's.
+/// A thread whose directory we read instead of the main thread's.
 #[derive(Debug)]
 struct StandIn {
     thread: Pid,
@@ -49,7 +49,7 @@ struct StandIn {
 }
 
 impl StandIn {
-    /// `None` if the thread has ended, or the number is another process's by now.
+    /// `None` if the thread has ended, or another process has the number by now.
     fn open(process: Pid, thread: Pid) -> Option<Self> {
         let fd = open_directory(thread).ok()?;
         let read =
@@ -70,7 +70,8 @@ impl ProcDirectory {
         open_directory(pid).map(|own| Self { pid, own, stand_in: RwLock::default() })
     }
 
-    /// The main thread has ended: has another thread's directory read from here on. Whether there is one.
+    /// Reads another thread's directory from here on, since the main thread has ended. Returns whether there
+    /// is one.
     pub(super) fn stand_in(&self) -> bool {
         let threads = self.numbers_in(&self.own, "task").unwrap_or_default();
         let others = threads.into_iter().filter(|thread| *thread != self.pid);
@@ -80,7 +81,7 @@ impl ProcDirectory {
         is_there
     }
 
-    /// The thread whose directory is read: the main thread, unless that has ended.
+    /// The thread whose directory we read: the main thread, unless that has ended.
     pub(super) fn thread(&self) -> Pid {
         self.now().map_or(self.pid, |stand_in| stand_in.thread)
     }
@@ -89,33 +90,34 @@ impl ProcDirectory {
         self.stand_in.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Opens what an entry leads to. The last link is followed: links here are the kernel's own.
+    /// Opens the file of an entry. The last link is followed: links here are the kernel's own.
     pub(super) fn open_entry(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
         self.look_up(|directory| openat(directory, name, flags | OFlags::CLOEXEC, Mode::empty()))
     }
 
-    /// Does it with the directory that is read, and once more where that one's thread has ended.
+    /// Calls `look` with the directory, and once more with another thread's if this one's thread has ended.
     fn look_up<T>(&self, look: impl Fn(&OwnedFd) -> Result<T, Errno>) -> Result<T, Errno> {
         let Some(stand_in) = self.now() else { return look(&self.own) };
         match look(&stand_in.fd) {
             Err(Errno::SRCH | Errno::NOENT) => {
                 self.stand_in();
-                // Without one it has ended, or a thread has executed a program and is the main thread now.
+                // If there is none, the process has ended, or a thread has executed a program and is the main
+                // thread now.
                 self.now().map_or_else(|| look(&self.own), |stand_in| look(&stand_in.fd))
             }
             found => found,
         }
     }
 
-    /// Reads a file of the process; `EFBIG` where it has more than [`FILE_LIMIT`], or [`MAPS_LIMIT`].
+    /// Reads a file of the process; `EFBIG` if it is longer than [`FILE_LIMIT`], or [`MAPS_LIMIT`].
     pub(super) fn read(&self, name: &str) -> Result<Vec<u8>, Errno> {
         self.look_up(|directory| {
             read_file(openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?, name)
         })
     }
 
-    /// Reads a file of the process itself, which tells what it was started as, even of one whose main thread
-    /// has ended.
+    /// Reads a file of the process's own directory, even if the main thread has ended: it shows how the
+    /// process was started.
     pub(super) fn read_own(&self, name: &str) -> Result<Vec<u8>, Errno> {
         read_file(openat(&self.own, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?, name)
     }
@@ -125,7 +127,7 @@ impl ProcDirectory {
         Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
     }
 
-    /// Names of the entries of a subdirectory that are numbers, such as `task`.
+    /// The entries of a subdirectory whose names are numbers, such as `task`.
     pub(super) fn numbers(&self, name: &str) -> Result<Vec<Pid>, Errno> {
         self.numbers_in(&self.own, name)
     }
@@ -141,14 +143,14 @@ impl ProcDirectory {
         Ok(numbers)
     }
 
-    /// The user that owns the files in it: the process's effective user, or root if it is not dumpable. (The
-    /// directory itself is always the effective user's.)
+    /// The user that owns the files in it: the process's effective user, or root if the process is not
+    /// dumpable. (The directory itself always belongs to the effective user.)
     pub(super) fn owner(&self) -> Option<u32> {
         self.look_up(|directory| statat(directory, "status", AtFlags::empty())).ok().map(|stat| stat.st_uid)
     }
 }
 
-/// Reads a file that was opened by this name; `EFBIG` where it is too long.
+/// Reads a file that was opened by this name; `EFBIG` if it is too long.
 fn read_file(file: OwnedFd, name: &str) -> Result<Vec<u8>, Errno> {
     let limit = if name == "maps" { MAPS_LIMIT } else { FILE_LIMIT };
     let mut bytes = Vec::new();
@@ -159,8 +161,7 @@ fn read_file(file: OwnedFd, name: &str) -> Result<Vec<u8>, Errno> {
     }
 }
 
-/// Refuses to go on where /proc is absent, or shows another PID namespace than the one we live in: PIDs
-/// would then mean other processes.
+/// Fails if /proc is missing, or shows another PID namespace than ours: PIDs would then mean other processes.
 pub(super) fn check_proc() -> Result<(), ProcessError> {
     let shown = readlinkat(CWD, "/proc/self", Vec::new())
         .ok()

@@ -21,10 +21,10 @@ pub enum ProcessError {
     /// The process ended after it was opened.
     #[error("process {pid} has ended")]
     Gone {
-        /// Its PID, which may be another process's by now.
+        /// Its PID; another process may have it by now.
         pid: Pid,
     },
-    /// It runs another program than the one that was looked at.
+    /// It runs another program than the one that we inspected.
     #[error(
         "process {pid} runs another program: {difference}; nothing was changed; attach again if that is what \
          you mean"
@@ -32,7 +32,7 @@ pub enum ProcessError {
     OtherProgram {
         /// PID that was asked for.
         pid: Pid,
-        /// What is different.
+        /// The difference.
         difference: Difference,
     },
     /// The id is of a thread, not of the process.
@@ -63,10 +63,10 @@ pub enum ProcessError {
         pid: Pid,
         /// Its name.
         comm: String,
-        /// Who has to wait for it; absent when that process is outside our PID namespace.
+        /// The parent that has to wait for it; absent if it is outside our PID namespace.
         parent: Option<Pid>,
     },
-    /// The main thread has ended, and the others are ending.
+    /// The main thread has ended, and the other threads are ending.
     #[error(
         "process {pid} ({comm}) has ended its main thread, and no other of its threads was found: it is \
          ending, or /proc does not show them"
@@ -96,7 +96,7 @@ pub enum ProcessError {
         /// The architecture in its ELF header.
         machine: String,
     },
-    /// A program for another architecture than this machine's.
+    /// A program for another architecture.
     #[error(
         "process {pid} runs {}, a program for {machine}, on {}: it is interpreted or emulated, so there are \
          no instructions of its own to probe; attach on a machine of its architecture",
@@ -119,7 +119,7 @@ pub enum ProcessError {
         /// Path of the program, as /proc/PID/exe says it.
         path: PathBuf,
     },
-    /// We may not look into the process.
+    /// We may not inspect the process.
     #[error("not permitted to read /proc/{pid}/{file}: {reason}")]
     Denied {
         /// The PID asked for.
@@ -147,7 +147,7 @@ pub enum ProcessError {
     ForeignProc {
         /// Our PID.
         own: i32,
-        /// What /proc/self says.
+        /// The number that /proc/self has.
         shown: Option<i32>,
     },
     /// The kernel has no `pidfd_open`, or a sandbox hides it.
@@ -167,9 +167,9 @@ pub enum ProcessError {
         /// What the system said.
         r#source: io::Error,
     },
-    /// A file below /proc/PID is longer than is read of it.
+    /// A file below /proc/PID is longer than our limit.
     #[error(
-        "/proc/{pid}/{file} is longer than is read of it: the process has far more mappings, or files with \
+        "/proc/{pid}/{file} is longer than we read: the process has far more mappings, or files with \
          far longer names, than programs have"
     )]
     TooLarge {
@@ -178,7 +178,7 @@ pub enum ProcessError {
         /// The file below /proc/PID.
         file: &'static str,
     },
-    /// A file below /proc/PID is not what the kernel documents.
+    /// A file below /proc/PID differs from the kernel's documentation.
     #[error("/proc/{pid}/{file} is not as Linux writes it ({what}): is /proc a real procfs?")]
     Malformed {
         /// The PID asked for.
@@ -190,13 +190,13 @@ pub enum ProcessError {
     },
 }
 
-/// The kinds of [`ProcessError`] that a caller answers differently.
+/// Kinds of [`ProcessError`] that callers handle differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
     /// There is no such process, or no longer.
     Gone,
-    /// It is there, but nothing can be done in it.
-    Unfit,
+    /// The process exists, but cannot be a target.
+    Unsupported,
     /// We lack a privilege.
     Privilege,
     /// The system (kernel, /proc) lacks something.
@@ -204,7 +204,7 @@ pub enum RefusalKind {
 }
 
 impl ProcessError {
-    /// The capability that would lift the refusal, if one would.
+    /// The capability that would lift the refusal, if there is one.
     pub fn missing(&self) -> Option<Capability> {
         match self {
             Self::Denied { reason, .. } => reason.missing(),
@@ -227,7 +227,7 @@ impl ProcessError {
             | Self::ThirtyTwoBit { .. }
             | Self::OtherArchitecture { .. }
             | Self::NotElf { .. }
-            | Self::TooLarge { .. } => RefusalKind::Unfit,
+            | Self::TooLarge { .. } => RefusalKind::Unsupported,
             Self::Denied { .. } | Self::Hidden { .. } => RefusalKind::Privilege,
             Self::ForeignProc { .. } | Self::NoPidfd | Self::Io { .. } | Self::Malformed { .. } => {
                 RefusalKind::System

@@ -1,8 +1,8 @@
 //! A file that a process has mapped, and opening that very file.
 //!
-//! A path is not enough: the file may have been replaced or deleted since, lie in another mount namespace,
-//! or never have had a name. So a candidate counts only if it is the mapped inode. Under overlayfs even
-//! /proc/PID/map_files may lead to a copy of it, and the pages tell.
+//! A path is not enough: the file may have been replaced or deleted, lie in another mount namespace, or never
+//! have had a name. So a candidate counts only if it is the mapped inode. Under overlayfs even
+//! /proc/PID/map_files may lead to a copy; then we compare the pages.
 
 use std::{
     ffi::OsStr,
@@ -32,24 +32,24 @@ use crate::{
     units::{FileOffset, Pid, VirtualAddress},
 };
 
-/// A file of which a process executes a part.
+/// A file that a process has mapped executable.
 #[derive(Clone, Debug)]
 pub struct MappedFile {
-    /// The path as the process sees it, without ` (deleted)`. Not a name for every file: `/memfd:NAME`,
-    /// `anon_inode:…`, and what was mapped before a chroot lead nowhere.
+    /// The path as the process sees it, without ` (deleted)`. Not every file has a real one: `/memfd:NAME`,
+    /// `anon_inode:…`, and files mapped before a chroot.
     pub path_in_process: PathBuf,
-    /// Whether the file had lost its name when the mappings were read.
+    /// Whether the file had been deleted when the mappings were read.
     pub deleted: bool,
     /// What /proc/PID/maps numbers it by; stat(2) may say otherwise.
     pub identity: FileIdentity,
-    /// Its parts in memory, in the order of their addresses, the ones not executable included.
+    /// Its parts in memory, in the order of their addresses, including those that are not executable.
     pub ranges: Vec<MappedRange>,
     /// The path as the kernel showed it to us.
     pub(super) shown: PathBuf,
 }
 
-/// Which file a mapping is of, as /proc/PID/maps numbers it. Not always what stat(2) says: overlayfs and
-/// btrfs give stat another device than the one the mapping shows.
+/// The identity of a mapped file, as /proc/PID/maps numbers it. stat(2) may differ: on overlayfs and btrfs it
+/// has another device than the mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
     /// Major and minor number of the file system.
@@ -58,21 +58,21 @@ pub struct FileIdentity {
     pub inode: u64,
 }
 
-/// Exists wherever the kernel has such directories.
+/// This directory exists wherever the kernel has such directories.
 const OWN_MAP_FILES: &str = "/proc/self/map_files";
 
 /// A mapped file, open for reading.
 #[derive(Debug)]
 pub struct OpenFile {
     file: File,
-    /// A path that leads us to it, where the process's path does not.
+    /// Our own path to it, if the process's path does not lead to it.
     elsewhere: Option<PathBuf>,
 }
 
 /// Why a mapped file could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum MappedFileError {
-    /// The name leads to another file now.
+    /// The name now leads to another file.
     #[error(
         "{} was replaced on disk since process {pid} mapped it, and the running one can only be opened with \
          CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN: use sudo, grant the program CAP_CHECKPOINT_RESTORE, or \
@@ -84,7 +84,7 @@ pub enum MappedFileError {
         /// The path as the process sees it.
         path: PathBuf,
     },
-    /// It has no name that we can follow.
+    /// It has no path that we can follow.
     #[error(
         "{} has no name any more, or none that leads to it from here; what process {pid} runs can only be \
          opened with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN: use sudo, grant the program \
@@ -96,7 +96,7 @@ pub enum MappedFileError {
         /// The path as the process sees it.
         path: PathBuf,
     },
-    /// Overlayfs has made a copy of it, and shows that.
+    /// Overlayfs has made a copy of it, and shows the copy.
     #[error(
         "{} was changed after process {pid} had mapped it, so that overlayfs shows a copy, and not the file \
          that the process runs: {error}; restart the process, or attach before the file is changed (chmod \
@@ -119,7 +119,7 @@ pub enum MappedFileError {
         /// The path as the process sees it.
         path: PathBuf,
     },
-    /// The mapping is of no regular file, so no uprobe can be set in it.
+    /// The mapping is not of a regular file, so no uprobe can be set in it.
     #[error("{} is not a regular file (process {pid} maps it from a driver or a device)", .path.display())]
     NotRegular {
         /// PID of the process that maps it.
@@ -145,30 +145,30 @@ impl MappedFile {
         self.ranges.iter().filter(|range| range.executable)
     }
 
-    /// Whether it is the program that the process executes.
+    /// Whether it is the program that the process runs.
     pub fn is_program_of(&self, process: &Process) -> bool {
         process.executable().is_ok_and(|program| program == self.shown)
     }
 
-    /// The addresses at which a position of the file is executable; several if the file is loaded more than
-    /// once (`dlmopen`).
+    /// The addresses where an offset of the file is executable; several if the file is loaded more than once
+    /// (`dlmopen`).
     pub fn addresses_of(&self, offset: FileOffset) -> impl Iterator<Item = VirtualAddress> {
         self.executable_ranges().filter_map(move |range| range.address_of(offset))
     }
 
-    /// The position in the file that an address is mapped from.
+    /// The file offset that an address is mapped from.
     pub fn offset_of(&self, address: VirtualAddress) -> Option<FileOffset> {
         self.ranges.iter().find_map(|range| range.offset_of(address))
     }
 
-    /// What to add (wrapping) to an address in the ELF file to get the address in the process, from one
-    /// executable position known both ways. Of several loaded copies, the first.
+    /// The number to add (wrapping) to an address in the ELF file to get the address in the process. Computed
+    /// from one executable offset for which both are known. Of several loaded copies, the first.
     pub fn load_bias(&self, offset: FileOffset, in_file: VirtualAddress) -> Option<u64> {
         self.addresses_of(offset).next().map(|address| address.0.wrapping_sub(in_file.0))
     }
 
-    /// Opens this very file. With CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN that works for any file, deleted
-    /// and nameless ones included; without, only while its name leads to it.
+    /// Opens this very file. With CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN that works for any file, including
+    /// deleted files and those without a name. Otherwise it works only while its name leads to it.
     pub fn open(&self, process: &Process) -> Result<OpenFile, MappedFileError> {
         let (pid, path) = (process.pid(), self.path_in_process.clone());
         let mut permitted = true;
@@ -185,10 +185,10 @@ impl MappedFile {
                     }
                 }
                 Ok((file, true)) => return Ok(OpenFile { file, elsewhere: None }),
-                // Another mapping lies there by now.
+                // By now another mapping is there.
                 Ok((_, false)) => {}
                 Err(error) => match Errno::from_io_error(&error) {
-                    // None lies there, or the kernel has no map_files (CONFIG_CHECKPOINT_RESTORE).
+                    // Nothing is mapped there, or the kernel has no map_files (CONFIG_CHECKPOINT_RESTORE).
                     Some(Errno::NOENT | Errno::SRCH) => {}
                     Some(Errno::PERM | Errno::ACCESS) => permitted = false,
                     _ if error.kind() == io::ErrorKind::InvalidInput => {
@@ -207,24 +207,24 @@ impl MappedFile {
         }
     }
 
-    /// Whether overlayfs now shows a copy of what the process has mapped; `file` is what it shows, opened at
-    /// any time.
+    /// Whether overlayfs now shows a copy of the file that the process has mapped; `file` is the file that
+    /// overlayfs shows, opened at any time.
     pub fn is_copied(&self, process: &Process, file: &File) -> bool {
-        // A file that was opened before the copy was made is still mapped as it was: it is opened once more.
+        // A file opened before the copy was made still maps the original, so open it again.
         let now = || File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok();
         overlay::is_overlay(file)
             && now().is_some_and(|now| is_behind(process, &self.ranges, &now) == Some(false))
     }
 
-    /// Through /proc/PID/map_files, which leads to the mapped file itself, but for overlayfs.
+    /// Through /proc/PID/map_files, which leads to the mapped file itself, except on overlayfs.
     fn open_range(&self, process: &Process, range: MappedRange) -> io::Result<File> {
         let name = format!("map_files/{:x}-{:x}", range.start.0, range.end.0);
         let place = process.directory.open_entry(&name, OFlags::PATH)?;
         Ok(open_regular(place.as_fd())?)
     }
 
-    /// What overlayfs shows as `merged`, if the range maps that; the file below, if it was copied since.
-    /// `None` where another mapping lies there by now.
+    /// `merged` itself, if the range maps that; or the file below, if overlayfs has copied it since. `None`
+    /// if another mapping is there by now.
     fn open_below(
         &self,
         process: &Process,
@@ -232,8 +232,8 @@ impl MappedFile {
         merged: File,
         is_it: bool,
     ) -> Result<Option<OpenFile>, MappedFileError> {
-        // All pages of its code may be copies, as a debugger or a probe makes them; others are seldom written
-        // to.
+        // All pages of its code may be copies: a debugger or a probe makes them. Other pages are seldom
+        // written to.
         let others = self.ranges.iter().copied().filter(|other| *other != range);
         let ranges: Vec<MappedRange> = std::iter::once(range).chain(others).collect();
         let is_shown = is_behind(process, &ranges, &merged);
@@ -243,7 +243,8 @@ impl MappedFile {
         if is_shown == Some(true) {
             return Ok(None);
         }
-        // Before Linux 6.8 mappings bear the number of the file below, later on that of what is shown.
+        // Before Linux 6.8 mappings have the number of the file below, later that of the file that overlayfs
+        // shows.
         let is_mapped = |file: &File| match is_behind(process, &ranges, file) {
             Some(is_behind) => is_behind && (is_it || self.identity.is_of(file).unwrap_or(false)),
             None => self.identity.is_of(file).unwrap_or(false),
@@ -259,7 +260,7 @@ impl MappedFile {
         }
     }
 
-    /// Through the process's root directory, or else by the name as we see it.
+    /// Through the process's root directory, or else by our own path.
     fn open_by_name(&self, process: &Process) -> Result<OpenFile, MappedFileError> {
         let (pid, path) = (process.pid(), self.path_in_process.clone());
         let mut another = false;
@@ -268,7 +269,8 @@ impl MappedFile {
             match candidate.and_then(|file| Ok((self.identity.is_of(&file)?, file))) {
                 Ok((true, file)) => return Ok(OpenFile { file, elsewhere: None }),
                 Ok((false, _)) => another = true,
-                // A device, a directory, a pipe bears the name now: for /dev/zero and the like it always did.
+                // A device, a directory or a pipe has the name now; for /dev/zero and the like that was
+                // always so.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => failure = Some(error),
@@ -281,7 +283,7 @@ impl MappedFile {
         })
     }
 
-    /// For a file whose name really ends in ` (deleted)`, and for one outside the process's root.
+    /// For a file whose name really ends in ` (deleted)`, and for a file outside the process's root.
     fn open_as_shown(&self, process: &Process) -> io::Result<File> {
         if self.shown == self.path_in_process {
             return Err(Errno::NOENT.into());
@@ -306,13 +308,13 @@ impl FileIdentity {
         if Self::by_stat(&file.metadata()?) == self {
             return Ok(true);
         }
-        // Where stat numbers files in another way than mappings do, compare like with like: map the file,
-        // and see how the kernel numbers that mapping.
+        // If stat numbers files in another way than mappings do, map the file and read the number that the
+        // kernel gives to that mapping.
         Ok(Self::when_mapped(file)? == Some(self))
     }
 
     fn when_mapped(file: &File) -> io::Result<Option<Self>> {
-        let mapping = UnreadMap::of(file, 0, 1)?;
+        let mapping = UnreadMap::new(file, 0, 1)?;
         let address = VirtualAddress(mapping.address() as u64);
         let text = std::fs::read("/proc/self/maps")?;
         let line = maps::lines(&text).filter_map(Result::ok).find(|line| line.start == address);
@@ -321,13 +323,13 @@ impl FileIdentity {
 }
 
 impl OpenFile {
-    /// A path that leads to this file, whatever has happened to its name, for as long as this value lives
-    /// and in this process only: what `perf_event_open` and BPF links take.
+    /// A path that leads to this file whatever happens to its name, for as long as this value lives and in
+    /// this process only. `perf_event_open` and BPF links take it.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 
-    /// Whether the file begins as ELF files do.
+    /// Whether the file begins with the ELF magic number.
     pub fn is_elf(&self) -> bool {
         let mut magic = [0; 4];
         self.file.read_exact_at(&mut magic, 0).is_ok() && magic == object::elf::ELFMAG
@@ -338,8 +340,7 @@ impl OpenFile {
         &self.file
     }
 
-    /// A path of our own mount namespace that leads to this file, where the one that the process sees leads
-    /// to another.
+    /// Our own path to this file, if the process's path leads to another.
     pub fn elsewhere(&self) -> Option<&Path> {
         self.elsewhere.as_deref()
     }

@@ -1,4 +1,4 @@
-//! What a process has mapped executable, grouped by file.
+//! A process's executable mappings, grouped by file.
 
 use std::{
     collections::HashMap,
@@ -16,10 +16,10 @@ use crate::units::{FileOffset, VirtualAddress};
 /// The executable mappings of a process at one moment, in the order of their addresses.
 #[derive(Clone, Debug, Default)]
 pub struct Mappings {
-    /// Files of which at least one part is mapped executable.
+    /// Files with at least one executable part.
     pub files: Vec<MappedFile>,
-    /// Files of which no part is, and among whose parts lies executable memory of no file: a program that has
-    /// moved its code, for huge pages say.
+    /// Files without an executable part, but with executable memory of no file between their parts: for
+    /// example a program that has moved its code into huge pages.
     pub moved: Vec<MappedFile>,
     /// Executable memory without a file: generated code, trampolines, and the kernel's own pages.
     pub anonymous: Vec<AnonymousMapping>,
@@ -32,21 +32,21 @@ pub struct MappedRange {
     pub start: VirtualAddress,
     /// First address after it.
     pub end: VirtualAddress,
-    /// Where in the file the first address lies.
+    /// File offset of the first address.
     pub offset: FileOffset,
     /// Whether the process may execute it.
     pub executable: bool,
 }
 
 impl MappedRange {
-    /// The address at which a position of the file is mapped.
+    /// The address where a file offset is mapped.
     pub fn address_of(&self, offset: FileOffset) -> Option<VirtualAddress> {
         let distance = offset.0.checked_sub(self.offset.0)?;
         let address = self.start.0.checked_add(distance)?;
         (address < self.end.0).then_some(VirtualAddress(address))
     }
 
-    /// The position in the file of an address.
+    /// The file offset of an address.
     pub fn offset_of(&self, address: VirtualAddress) -> Option<FileOffset> {
         let distance = address.0.checked_sub(self.start.0)?;
         (address < self.end).then(|| self.offset.0.checked_add(distance).map(FileOffset)).flatten()
@@ -65,7 +65,7 @@ pub struct AnonymousMapping {
 }
 
 impl AnonymousMapping {
-    /// Whether the kernel put it there, so that it holds no code of the program's.
+    /// Whether it is the kernel's own, so that it holds none of the program's code.
     pub fn is_the_kernels(&self) -> bool {
         let name = self.name.as_deref().unwrap_or_default();
         ["[vdso]", "[vsyscall]", "[uprobes]", "[sigpage]", "[vectors]"].iter().any(|own| name == *own)
@@ -78,11 +78,11 @@ impl AnonymousMapping {
 }
 
 impl Mappings {
-    /// Reads /proc/PID/maps. `root` is where /proc/PID/root leads: the kernel shows paths as we see them,
-    /// and what lies below the process's root is renamed to what the process sees.
+    /// Reads /proc/PID/maps. `root` is the target of /proc/PID/root: the kernel shows paths as we see them,
+    /// and we rename those below the process's root to the process's own paths.
     pub fn parse(text: &[u8], root: &Path) -> Result<Self, BadLine> {
         let mut mappings = Self::default();
-        // A file's parts need not be neighbours, so files are found by inode, in the order of first sight.
+        // A file's parts need not be neighbours, so we group by inode, in the order of first appearance.
         let mut positions: HashMap<FileIdentity, usize> = HashMap::new();
         for line in maps::lines(text) {
             let line = line?;
@@ -109,13 +109,13 @@ impl Mappings {
         Ok(mappings)
     }
 
-    /// The file, and the position in it, that an address is mapped from.
+    /// The file, and the offset in it, that an address is mapped from.
     pub fn file_at(&self, address: VirtualAddress) -> Option<(&MappedFile, FileOffset)> {
         self.files.iter().find_map(|file| file.offset_of(address).map(|offset| (file, offset)))
     }
 }
 
-/// Whether memory lies between the first and the last part of a file.
+/// Whether memory lies between a file's first and last part.
 fn is_among(memory: &AnonymousMapping, ranges: &[MappedRange]) -> bool {
     let after = |range: &MappedRange| range.end <= memory.start;
     let before = |range: &MappedRange| memory.end <= range.start;
@@ -145,11 +145,11 @@ fn file(line: &MapsLine<'_>, identity: FileIdentity, root: &Path) -> MappedFile 
     }
 }
 
-/// What the kernel puts behind the path of a file that has no name any more. (A file may be called so, too;
-/// opening tries both names.)
+/// The suffix that the kernel adds to the path of a deleted file. (A file's name may also end in it; opening
+/// tries both names.)
 pub(super) const DELETED: &[u8] = b" (deleted)";
 
-/// The path as a process sees it whose root is `root`, both given as we see them. A path outside that root
+/// The path as a process with this root sees it; both are given as we see them. A path outside that root
 /// (mapped before a chroot) stays as it is. Bytewise, since a `Path` would drop doubled and final slashes.
 pub(super) fn path_below(path: &Path, root: &Path) -> PathBuf {
     let root = root.as_os_str().as_bytes();

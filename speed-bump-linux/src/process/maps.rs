@@ -1,7 +1,7 @@
 //! The lines of /proc/PID/maps.
 //!
 //! Read as bytes: paths are any bytes, and one odd path must not hide the rest. Values are as the kernel
-//! prints them; what they mean is for [`super::mappings`].
+//! prints them; [`super::mappings`] interprets them.
 
 use std::{borrow::Cow, ffi::OsStr, os::unix::ffi::OsStrExt};
 
@@ -58,9 +58,9 @@ fn pair(field: &[u8], separator: char, radix: u32) -> Option<(u64, u64)> {
     Some((u64::from_str_radix(left, radix).ok()?, u64::from_str_radix(right, radix).ok()?))
 }
 
-/// The kernel writes a newline in a name as `\012`, and nothing else in a special way: a name that really
-/// contains these four characters reads the same. Opening checks the inode, so that costs such a file and
-/// confuses no other.
+/// The kernel writes a newline in a name as `\012`, and escapes nothing else. A name that really contains
+/// these four characters reads the same. Opening checks the inode, so we do not open such a file, and never a
+/// wrong one.
 fn unescape(name: &[u8]) -> Cow<'_, OsStr> {
     const NEWLINE: &[u8] = b"\\012";
     if !name.windows(NEWLINE.len()).any(|window| window == NEWLINE) {

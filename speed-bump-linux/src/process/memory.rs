@@ -4,8 +4,8 @@ use std::{fs::File, io, os::unix::fs::FileExt};
 
 use crate::units::{Pid, VirtualAddress};
 
-/// The memory of a process as its program saw it when this was opened: after an exec or an exit nothing
-/// can be read from it any more, so addresses of the old program never read bytes of the new one.
+/// The memory of a process that runs the program it ran when this was opened. After an exec or an exit
+/// nothing can be read from it, so addresses of the old program never read bytes of the new one.
 #[derive(Debug)]
 pub struct Memory {
     pid: Pid,
@@ -15,7 +15,7 @@ pub struct Memory {
 /// Why memory could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// The address, or what follows it, is not mapped (or is a device's).
+    /// The address, or one after it, is not mapped (or belongs to a device).
     #[error("process {pid}: no readable memory at {address} ({read} of {wanted} bytes read)")]
     Unmapped {
         /// PID of the process whose memory it is.
@@ -62,7 +62,7 @@ impl Memory {
             };
             let at = VirtualAddress(at);
             match self.file.read_at(rest, at.0) {
-                // The kernel gives end-of-file only once the address space itself has been torn down.
+                // The kernel gives end-of-file only once it has torn down the address space.
                 Ok(0) => return Err(MemoryError::Gone { pid }),
                 Ok(count) => read += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -80,9 +80,9 @@ impl Memory {
         Ok(u64::from_ne_bytes(bytes))
     }
 
-    /// Whether it is no more: the process has ended, or executed another program.
+    /// Whether the memory is gone: the process has ended, or executed another program.
     pub fn is_gone(&self) -> bool {
-        // Nothing is mapped at 0: memory that is there refuses.
+        // Nothing is mapped at 0: memory that still exists returns an error.
         matches!(self.read_exact(VirtualAddress(0), &mut [0]), Err(MemoryError::Gone { .. }))
     }
 }

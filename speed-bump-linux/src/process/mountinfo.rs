@@ -1,7 +1,7 @@
 //! The lines of /proc/PID/mountinfo (proc_pid_mountinfo(5)).
 //!
-//! Read as bytes: paths are any bytes. What is mounted, and as what, is up to whoever mounted it: a user,
-//! where users have namespaces of their own.
+//! Read as bytes: paths are any bytes. A user can choose what is mounted and under which type, where users
+//! may have namespaces of their own.
 
 use std::{
     ffi::OsString,
@@ -16,7 +16,7 @@ pub(super) struct Mount {
     pub(super) id: u64,
     /// Major and minor number of the file system.
     pub(super) device: (u32, u32),
-    /// The directory of the file system that is mounted.
+    /// The directory of the file system that is mounted here.
     pub(super) root: PathBuf,
     /// Where it is mounted.
     pub(super) point: PathBuf,
@@ -26,7 +26,7 @@ pub(super) struct Mount {
     pub(super) options: Vec<u8>,
 }
 
-/// The mounts; what is no line of this file is passed over.
+/// The mounts; skips lines in another format.
 pub(super) fn mounts(text: &[u8]) -> impl Iterator<Item = Mount> {
     text.split(|byte| *byte == b'\n').filter_map(mount)
 }
@@ -54,14 +54,14 @@ fn path(text: &[u8]) -> PathBuf {
 }
 
 impl Mount {
-    /// Where in the file system a path below the mount point leads.
+    /// The path in the file system of a path below the mount point.
     pub(super) fn place_of(&self, path: &Path) -> Option<PathBuf> {
         let below = path.strip_prefix(&self.point).ok()?;
         Some(self.root.join(below))
     }
 }
 
-/// Takes the kernel's `\ooo` (blanks, commas, backslashes in octal) back.
+/// Decodes the kernel's `\ooo` (blanks, commas, backslashes in octal).
 pub(super) fn unescape(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

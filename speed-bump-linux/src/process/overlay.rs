@@ -1,10 +1,11 @@
-//! The files that an overlay file system lies over (Documentation/filesystems/overlayfs.rst).
+//! Finds the lower file under a file of an overlay file system (Documentation/filesystems/overlayfs.rst).
 //!
-//! When a file of a lower layer is changed for the first time, overlayfs copies it to the upper layer. Who
-//! maps the file goes on mapping the lower one, and every path leads to the upper one. The lower one is still
-//! found in its layer. Paths of layers are those of whoever mounted them, so they are tried where we are,
-//! where the process is, and where its ancestors are. Whoever mounts may be a user who names any directory:
-//! what is found is a candidate, and no more, until its pages are seen to be those that the process maps.
+//! When a file of a lower layer is changed for the first time, overlayfs copies it to the upper layer. A
+//! process that maps the file keeps mapping the lower one, and every path leads to the upper one. We find the
+//! lower one in its layer. The mount's options have the layers' paths as seen by the process that mounted it,
+//! so we try them in our own root, in the process's, and in its ancestors'. An ordinary user may have mounted
+//! it and named any directory: a file that we find is a candidate, and nothing more, until its pages are the
+//! ones that the process maps.
 
 use std::{
     collections::HashSet,
@@ -33,15 +34,15 @@ use crate::{
 const MAGIC: FsWord = 0x794c_7630;
 /// The kernel's own limit (`OVL_MAX_STACK`).
 const LAYERS: usize = 500;
-/// Bytes of a list of mounts that are read: a user may have 100,000 (`fs.mount-max`).
+/// Bytes of a list of mounts that we read: a user may have 100,000 (`fs.mount-max`).
 const MOUNTINFO_BYTES: u64 = 16 << 20;
-/// Ancestors of the process whose mounts are tried.
+/// Ancestors of the process whose mounts we try.
 const ANCESTORS: usize = 16;
 
-/// Why the file below was not found.
+/// Why we did not find the lower file.
 #[derive(Debug, thiserror::Error)]
 pub enum OverlayError {
-    /// Nothing lists the mount.
+    /// No list has the mount.
     #[error("its overlay mount is in no list of mounts that can be read from here")]
     NoMount,
     /// The file's name does not lie below the mount.
@@ -50,15 +51,15 @@ pub enum OverlayError {
     /// The mount names no layers.
     #[error("its overlay mount names no lower directories")]
     NoLayers,
-    /// None of the layers can be reached, or has the file.
+    /// None of the layers can be reached and has the file.
     #[error("none of its lower directories ({}) holds it that can be reached from here", list(.layers))]
     NotThere {
-        /// The layers as whoever mounted them named them.
+        /// The layers' paths in the mount's options.
         layers: Vec<PathBuf>,
     },
 }
 
-/// As many layers as a reader wants to see.
+/// As many layers as a user reads.
 fn list(layers: &[PathBuf]) -> String {
     const SHOWN: usize = 3;
     let mut text: Vec<String> =
@@ -69,21 +70,21 @@ fn list(layers: &[PathBuf]) -> String {
     text.join(", ")
 }
 
-/// A file below.
+/// The lower file.
 #[derive(Debug)]
 pub(super) struct LowerFile {
     pub(super) file: File,
-    /// Its path, if it has one where we are.
+    /// Our own path to it, if it has one.
     pub(super) path: Option<PathBuf>,
 }
 
-/// Whether a file is shown to us by overlayfs.
+/// Whether an open file is on overlayfs.
 pub fn is_overlay(file: &File) -> bool {
     fstatfs(file).is_ok_and(|system| system.f_type == MAGIC)
 }
 
-/// Finds the file below `merged`, which is what overlayfs shows: the first candidate that `is_it`. `names`
-/// are the file's paths as the process and we see them.
+/// Finds the file below `merged`, the file that overlayfs shows: the first candidate for which `is_it`
+/// returns true. `names` are the file's paths as the process and we see them.
 pub(super) fn lower_file(
     process: &Process,
     merged: &File,
@@ -112,7 +113,7 @@ pub(super) fn lower_file(
     Err(OverlayError::NotThere { layers })
 }
 
-/// The overlay mount that a file was opened in, and the file's name where it is listed.
+/// The overlay mount that a file was opened in, and the name by which it was found in the list.
 fn mount_of<'n>(process: &Process, merged: &File, names: [&'n Path; 2]) -> Option<(Mount, &'n Path)> {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", merged.as_raw_fd())).ok()?;
     let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse::<u64>().ok())?;
@@ -143,8 +144,7 @@ fn layers(options: &[u8]) -> Vec<PathBuf> {
     found.into_iter().filter(|bytes| !bytes.is_empty()).take(LAYERS).map(path).collect()
 }
 
-/// Splits at colons; a backslash takes the meaning of what follows it. Two colons are before layers of data
-/// alone.
+/// Splits at colons; a backslash escapes the next character. Two colons separate layers that hold data only.
 fn split(list: &[u8]) -> Vec<Vec<u8>> {
     let mut parts = vec![Vec::new()];
     let mut bytes = list.iter();
@@ -165,7 +165,7 @@ fn split(list: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// The absolute paths that a layer may have. containerd and Docker change to a directory above their layers
-/// and name them from there, to keep the options short; that is also above the upper directory.
+/// and name them from there, to keep the options short. That directory is also above the upper directory.
 fn spellings(layer: &Path, options: &[u8]) -> Vec<PathBuf> {
     if layer.is_absolute() {
         return vec![layer.to_owned()];
@@ -175,7 +175,7 @@ fn spellings(layer: &Path, options: &[u8]) -> Vec<PathBuf> {
     upper.ancestors().skip(1).filter(|above| above.is_absolute()).map(|above| above.join(layer)).collect()
 }
 
-/// A directory in which paths of layers may be read.
+/// A directory in which we resolve the layers' paths.
 enum Root {
     /// Our own `/`.
     Ours,
@@ -209,7 +209,7 @@ fn roots(process: &Process) -> Vec<Root> {
     for _ in 0..=ANCESTORS {
         let Some(of) = pid else { break };
         let root = openat(CWD, format!("/proc/{of}/root"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-        // The process's own may be another than its namespace's.
+        // The process's own root may differ from its namespace's.
         if (seen.insert(namespace(of)) || of == own)
             && let Ok(root) = root
         {

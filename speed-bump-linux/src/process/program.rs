@@ -1,8 +1,8 @@
-//! Which program a process runs, told from any other that it executes later.
+//! Identifies the program that a process runs, so that we notice when it executes another.
 //!
-//! What was found out about a process holds for the program that it ran then. Before something is done to it,
-//! the same is asked again: a process may execute a program of another user's in between (one that is
-//! set-user-ID).
+//! Facts about a process hold for the program that it ran when we read them. Before we change something in
+//! the process, we check that it still runs this program: it may have executed one with other privileges
+//! (set-user-ID).
 
 use std::{fmt, path::PathBuf};
 
@@ -20,7 +20,7 @@ pub struct Program {
     /// When the process started.
     started: StartTime,
     /// Where its stack begins, which the kernel chooses at random for each exec (field 28 of /proc/PID/stat).
-    /// This tells a program from the same one executed anew. 0 without the right to know.
+    /// Tells an exec of the same file from the first. 0 if we may not read it.
     stack: u64,
     credentials: Credentials,
 }
@@ -30,7 +30,7 @@ pub struct Program {
 pub enum Difference {
     /// Another file.
     File {
-        /// The file that was looked at.
+        /// The file before.
         before: PathBuf,
         /// Path of the program that runs now.
         now: PathBuf,
@@ -44,7 +44,7 @@ pub enum Difference {
     Credentials {
         /// Path of the program, before and now.
         path: PathBuf,
-        /// Effective user that was looked at.
+        /// Effective user before.
         before: u32,
         /// Effective user now.
         now: u32,
@@ -55,13 +55,13 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { before, now } => {
-                write!(f, "it ran {} when it was looked at, and now runs {}", before.display(), now.display())
+                write!(f, "it ran {} when it was inspected, and now runs {}", before.display(), now.display())
             }
             Self::Anew { path } => write!(f, "it has executed {} anew", path.display()),
             Self::Credentials { path, before, now } if before != now => {
                 write!(
                     f,
-                    "{} ran as user {before} when it was looked at, and now runs as user {now}",
+                    "{} ran as user {before} when it was inspected, and now runs as user {now}",
                     path.display()
                 )
             }
@@ -81,7 +81,7 @@ impl Process {
         let io = |source| ProcessError::Io { pid: self.pid, file: "exe", source };
         let file = self.directory.open_entry("exe", OFlags::PATH);
         let file = std::fs::File::from(file.map_err(|errno| self.failure("exe", AccessMode::Read, errno))?);
-        // Without a request to a file system that may not answer: a thread may stand still meanwhile.
+        // Not by a request to the file system, which may not answer: a thread may be stopped meanwhile.
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let known = statx(&file, c"", flags, StatxFlags::INO).map_err(|errno| io(errno.into()))?;
         let stat = self.stat()?;
@@ -94,9 +94,9 @@ impl Process {
         })
     }
 
-    /// Checks that the process still runs a program, with the same credentials. With a thread of the process
-    /// stopped by ptrace this stays true until that thread is let go or ends: executing a program ends all
-    /// other threads.
+    /// Checks that the process still runs a program, with the same credentials. While a thread of the process
+    /// is stopped by ptrace, the result stays true until that thread runs on or ends: an exec ends all other
+    /// threads first.
     ///
     /// # Errors
     /// [`ProcessError::OtherProgram`], or as [`Process::program`].
@@ -154,11 +154,11 @@ mod tests {
             (before.clone(), None),
             (
                 Program { path: su(), file: (1, 3), ..before.clone() },
-                Some("it ran /usr/bin/python3 when it was looked at, and now runs /usr/bin/su"),
+                Some("it ran /usr/bin/python3 when it was inspected, and now runs /usr/bin/su"),
             ),
             (
                 Program { file: (3, 2), ..before.clone() },
-                Some("it ran /usr/bin/python3 when it was looked at, and now runs /usr/bin/python3"),
+                Some("it ran /usr/bin/python3 when it was inspected, and now runs /usr/bin/python3"),
             ),
             (Program { stack: 0x7ffc_0000, ..before.clone() }, Some("it has executed /usr/bin/python3 anew")),
             (
@@ -167,7 +167,7 @@ mod tests {
             ),
             (
                 Program { credentials: credentials(|c| c.users[1] = 0), ..before.clone() },
-                Some("/usr/bin/python3 ran as user 65534 when it was looked at, and now runs as user 0"),
+                Some("/usr/bin/python3 ran as user 65534 when it was inspected, and now runs as user 0"),
             ),
             (
                 Program { credentials: credentials(|c| c.groups[3] = 0), ..before.clone() },

@@ -1,4 +1,4 @@
-//! Every mapping of a process, whatever it is of.
+//! All mappings of a process, of any kind.
 
 use std::ffi::OsString;
 

@@ -1,8 +1,8 @@
-//! Whether an open file is the one behind a mapping, told by the memory and by no name or number.
+//! Checks whether an open file is the one behind a mapping, by its pages and not by names or numbers.
 //!
-//! Under overlayfs a path, /proc/PID/exe and map_files lead to the copy that was made of a file when it was
-//! changed, while the process that runs it still maps the original; both bear one inode number. But only the
-//! original's pages are the process's.
+//! When overlayfs copies a file, its path, /proc/PID/exe and map_files lead to the copy, while a process that
+//! runs it still maps the original. Both have one inode number. But the process maps only the original's
+//! pages.
 
 use std::fs::File;
 
@@ -14,13 +14,13 @@ use crate::{
     units::VirtualAddress,
 };
 
-/// Pages of a mapping that are looked at for some that are in memory and not copied.
+/// Pages of a mapping that we search for some that are in memory and are not copies.
 const LOOKED_AT: u64 = 512;
-/// Pages that are compared.
+/// Pages that we compare.
 const COMPARED: usize = 4;
 
-/// Whether the pages of a mapping are this file's, told by the first of its ranges that tells. `None` where
-/// none does: without CAP_SYS_ADMIN, or where the process has a copy of each page.
+/// Whether a mapping's pages are this file's, by the first of its ranges that shows it. `None` if none does:
+/// without CAP_SYS_ADMIN, or if the process has a copy of each page.
 pub(super) fn is_behind(process: &Process, ranges: &[MappedRange], file: &File) -> Option<bool> {
     ranges.iter().find_map(|range| is_behind_range(process, *range, file))
 }
@@ -32,12 +32,12 @@ fn is_behind_range(process: &Process, range: MappedRange, file: &File) -> Option
         let place = VirtualAddress(range.start.0 + index * page_bytes());
         let theirs = || page_frames::entries(&pagemap, place, 1).ok()?.first()?.frame();
         let before = theirs();
-        // A file that has no such page is another one.
+        // A file without this page is another file.
         let Ok(ours) = page_frames::of_file(file, range.offset.0.checked_add(index * page_bytes())?) else {
             return Some(false);
         };
         if before.is_none() || ours.frame().is_none() || theirs() != before {
-            // It is hidden, or was moved or written out of memory meanwhile.
+            // The number is hidden, or the page was moved or swapped out meanwhile.
             continue;
         }
         if before == ours.frame() {
@@ -48,7 +48,7 @@ fn is_behind_range(process: &Process, range: MappedRange, file: &File) -> Option
     differs
 }
 
-/// Positions, in pages, at which the range has pages of a file in memory.
+/// Positions, in pages, where the range has pages of a file in memory.
 fn pages_of_file(process: &Process, pagemap: &File, range: MappedRange) -> Option<Vec<u64>> {
     let pages = ((range.end.0 - range.start.0) / page_bytes()).min(LOOKED_AT);
     let look = || -> Option<Vec<u64>> {
@@ -60,7 +60,7 @@ fn pages_of_file(process: &Process, pagemap: &File, range: MappedRange) -> Optio
     if !found.is_empty() {
         return Some(found);
     }
-    // None is in memory: reading brings one in.
+    // None is in memory; reading one brings it in.
     process.memory().ok()?.read_exact(range.start, &mut [0]).ok()?;
     look()
 }

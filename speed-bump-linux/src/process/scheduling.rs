@@ -1,4 +1,4 @@
-//! For how long a process's threads ran, and waited for a processor that others had.
+//! How long a process's threads ran, and waited for a processor.
 
 use std::{collections::BTreeMap, fs::File, os::unix::fs::FileExt as _};
 
@@ -7,7 +7,7 @@ use rustix::fs::OFlags;
 use super::Process;
 use crate::units::{Nanos, Pid};
 
-/// Threads that are looked at: more than a service has.
+/// Threads that we read: more than a service has.
 const THREADS: usize = 4_096;
 /// Bytes of /proc/PID/task/TID/schedstat: three numbers.
 const BYTES: usize = 128;
@@ -16,16 +16,16 @@ const BYTES: usize = 128;
 /// (Documentation/scheduler/sched-stats.rst).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTimes {
-    /// It had a processor.
+    /// Time that it had a processor.
     pub ran: Nanos,
-    /// It could have run, and others had it.
+    /// Time that it was ready to run, but had none.
     pub waited: Nanos,
-    /// How often it began to run.
+    /// How often it got a processor.
     pub began: u64,
 }
 
 impl ThreadTimes {
-    /// From an open `schedstat`; `None` where the thread has ended, or the kernel does not say.
+    /// Reads an open `schedstat`; `None` if the thread has ended, or the kernel does not fill it.
     pub fn read(file: &File) -> Option<Self> {
         let mut text = [0; BYTES];
         let read = file.read_at(&mut text, 0).ok()?;
@@ -34,7 +34,7 @@ impl ThreadTimes {
 }
 
 impl Process {
-    /// The times of its threads; empty where they cannot be read, or the process has ended.
+    /// The times of its threads; empty if they cannot be read, or the process has ended.
     pub fn thread_times(&self) -> BTreeMap<Pid, ThreadTimes> {
         let threads = self.thread_ids().unwrap_or_default();
         let times = |thread: Pid| {
@@ -48,7 +48,7 @@ impl Process {
 fn parse(text: &str) -> Option<ThreadTimes> {
     let mut numbers = text.split_ascii_whitespace().map(str::parse::<u64>);
     let (ran, waited, began) = (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
-    // A kernel without CONFIG_SCHED_INFO says only zeros.
+    // A kernel without CONFIG_SCHED_INFO writes only zeros.
     (ran > 0 || waited > 0).then_some(ThreadTimes { ran: Nanos(ran), waited: Nanos(waited), began })
 }
 
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn our_own_threads_have_run() {
         let own = Process::open(Pid::own());
-        // Our own process is no target.
+        // A `Process` cannot be ourselves.
         let Ok(own) = own else { return };
         assert!(own.thread_times().values().any(|times| times.ran > Nanos(0)));
     }

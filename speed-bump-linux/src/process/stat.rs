@@ -1,4 +1,4 @@
-//! The fields of /proc/PID/stat that decide something here (proc_pid_stat(5), whose names they have).
+//! The fields of /proc/PID/stat that we use (named as in proc_pid_stat(5)).
 //!
 //! Read as bytes: the second field is a name that the process chose, and may hold anything, parentheses and
 //! blanks too.
@@ -16,7 +16,7 @@ pub struct Stat {
     pub(crate) flags: u32,
     /// Field 22, in clock ticks since boot.
     pub starttime: u64,
-    /// Field 28: where the stack begins; 0 without the right to know.
+    /// Field 28: where the stack begins; 0 if we may not read it.
     pub(crate) startstack: u64,
 }
 
@@ -29,13 +29,13 @@ impl Stat {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
 
-    /// Reads the text of /proc/PID/stat; `None` where the kernel has not written it.
+    /// Reads the text of /proc/PID/stat; `None` if it is not in the kernel's format.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let open = text.iter().position(|byte| *byte == b'(')?;
         let close = text.iter().rposition(|byte| *byte == b')')?;
         let comm = String::from_utf8_lossy(text.get(open + 1..close)?).into_owned();
         let after = str::from_utf8(text.get(close + 1..)?).ok()?;
-        // The first of these is field 3.
+        // The first of these fields is number 3.
         let fields: Vec<&str> = after.split_ascii_whitespace().take(26).collect();
         let field = |number: usize| fields.get(number - 3).copied();
         Some(Self {

@@ -1,4 +1,4 @@
-//! The lines of /proc/PID/status that decide something here.
+//! The lines of /proc/PID/status that we use.
 //!
 //! Read as bytes: the name of a process is any bytes, and must not make the rest unreadable.
 
@@ -7,23 +7,23 @@ use crate::units::{Bytes, Pid};
 /// A process's status at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The process, of which the thread asked for is one.
+    /// The process that the thread belongs to.
     pub thread_group: Pid,
-    /// The parent; absent when it is outside our PID namespace, or the kernel.
+    /// The parent; absent if it is the kernel or outside our PID namespace.
     pub parent: Option<Pid>,
-    /// The debugger that holds the process.
+    /// The debugger that is attached to the process.
     pub tracer: Option<Pid>,
     /// Users, groups and capabilities.
     pub credentials: Credentials,
     /// Number of threads.
     pub threads: u32,
-    /// Memory of its own, not of files, that is there (`RssAnon`, since Linux 4.5; else 0).
+    /// Its own memory, not of files, that is resident (`RssAnon`, since Linux 4.5; else 0).
     pub anonymous: Bytes,
-    /// Address space that is taken (`VmSize`).
+    /// Address space in use (`VmSize`).
     pub addresses: Bytes,
-    /// Memory that is locked (`VmLck`): then what is mapped later may be there at once (mlockall(2)).
+    /// Locked memory (`VmLck`): if there is any, later mappings may be resident at once (mlockall(2)).
     pub locked: Bytes,
-    /// What the thread's signals are up to.
+    /// The thread's sets of signals.
     pub signals: SignalMasks,
     /// PIDs by namespace, from ours inwards (since Linux 4.1; else empty).
     pub namespace_pids: Vec<Pid>,
@@ -34,7 +34,7 @@ pub struct Status {
     pub shadow_stack: bool,
 }
 
-/// Who a process is to the access rules.
+/// The credentials of a process, as the access rules use them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// Real, effective, saved and file-system user.
@@ -61,12 +61,12 @@ pub struct SignalMasks {
 }
 
 impl SignalMasks {
-    /// Those of the thread whose /proc/PID/task/TID/status this is; `None` if it is cut short.
+    /// Reads the text of a /proc/PID/task/TID/status; `None` if it is cut short.
     pub fn parse(status: &[u8]) -> Option<Self> {
         Fields(status).signals().ok()
     }
 
-    /// What is in either.
+    /// The signals that are in either.
     pub fn union(self, other: Self) -> Self {
         Self {
             pending: self.pending | other.pending,
@@ -76,7 +76,7 @@ impl SignalMasks {
         }
     }
 
-    /// Signals that the program uses, or may be about to.
+    /// Signals that the program uses, or may soon use.
     pub fn used(self) -> u64 {
         self.pending | self.blocked | self.ignored | self.caught
     }
@@ -116,7 +116,7 @@ impl Status {
         })
     }
 
-    /// Of the calling thread, whose credentials are those that the kernel checks.
+    /// The status of the calling thread: the kernel checks its credentials.
     pub fn own() -> Option<Self> {
         Self::parse(&std::fs::read("/proc/thread-self/status").ok()?).ok()
     }
@@ -138,7 +138,7 @@ impl<'a> Fields<'a> {
         read(text).ok_or_else(|| BadField(format!("{name}: {text}")))
     }
 
-    /// A PID, where 0 stands for none.
+    /// A PID; 0 means none.
     fn pid(&self, name: &str) -> Result<Option<Pid>, BadField> {
         self.required(name, |text| text.parse().ok().map(Pid::new))
     }
@@ -147,7 +147,7 @@ impl<'a> Fields<'a> {
         self.required(name, |text| u64::from_str_radix(text, 16).ok())
     }
 
-    /// An amount of memory; none where there is no such line.
+    /// An amount of memory; 0 if the line is missing.
     fn kilobytes(&self, name: &str) -> Bytes {
         let number = self.text(name).and_then(|text| text.strip_suffix("kB")?.trim().parse::<u64>().ok());
         Bytes(number.unwrap_or(0).saturating_mul(1024))

@@ -1,11 +1,11 @@
-//! Whether a file's file system answers at all.
+//! Checks whether a file's file system answers requests.
 //!
-//! Where the server of a FUSE file system has taken a request and does not answer it, the kernel lets nobody
-//! go who waits for that: not even SIGKILL ends the thread, and a process with such a thread never ends. So a
-//! child asks first, and is left behind where it does not come back in time. It holds nothing open.
+//! If the server of a FUSE file system takes a request and never answers it, the thread that asked waits for
+//! ever: not even SIGKILL ends it, and its process never ends. So a child asks first. If it does not end in
+//! time, we leave it behind. It holds nothing open.
 //!
-//! File systems on disks answer, or fail. Those without a disk have the number 0 for their devices' kind: the
-//! kernel's own, overlayfs, and all that somebody else serves. Of those, each is asked every few seconds.
+//! File systems on disks answer, or fail. Those without a disk have device major number 0: the kernel's own,
+//! overlayfs, and all that other programs serve. We ask each of those again every few seconds.
 
 use std::{
     collections::BTreeMap,
@@ -20,31 +20,33 @@ use rustix::fs::{AtFlags, StatxFlags, statx};
 
 use super::signals::Blocked;
 
-/// What does not answer for so long is given up.
+/// How long we wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// An answer counts for so long, and none for so long: each time a child may be left behind.
+/// How long we remember that a file system answers, and that it does not. Each question may leave a child
+/// behind.
 const ANSWERED: Duration = Duration::from_secs(5);
 const UNANSWERED: Duration = Duration::from_secs(20);
-/// With so many children left behind, no other file system is asked: each that is not known does not answer.
+/// Once this many children are left behind, we ask no other file system, and count each unknown one as not
+/// answering.
 const MAX_LEFT_BEHIND: usize = 4;
-/// File systems of which a file is read, too: FUSE, and overlayfs, which may lie over one (statfs(2)). There
-/// are others where to read a file takes something away.
+/// File systems on which the child also reads the file: FUSE, and overlayfs, which may lie over one
+/// (statfs(2)). On some others, reading a file consumes something.
 const READ: [libc::c_long; 2] = [0x6573_5546, 0x794c_7630];
-/// File systems that are remembered.
+/// File systems that we remember.
 const REMEMBERED: usize = 1_024;
 
-/// When file systems were asked last, and whether they answered.
+/// When each file system was last asked, and whether it answered.
 type Asked = BTreeMap<(u32, u32), (Instant, bool)>;
 
 static ASKED: Mutex<Asked> = Mutex::new(Asked::new());
 static LEFT_BEHIND: Mutex<Vec<libc::pid_t>> = Mutex::new(Vec::new());
 
-/// Refuses a file, found and not opened (`O_PATH`), whose file system does not answer.
+/// Fails if the file system of a file, found and not opened (`O_PATH`), does not answer.
 ///
 /// # Errors
-/// `TimedOut`: it does not. A file of which nothing can be known is not refused: who opens it is told why.
+/// `TimedOut`: it does not answer. A file that we cannot check passes: opening it will return the reason.
 pub fn check(found: impl AsFd) -> io::Result<()> {
-    // Without a request to whoever serves it.
+    // Sends no request to the file system's server.
     let Ok(known) = statx(&found, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE)
     else {
         return Ok(());
@@ -76,7 +78,7 @@ fn asked() -> MutexGuard<'static, Asked> {
     ASKED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has a child open and read the file. Whether it came back in time; so does one that cannot be made.
+/// Lets a child open and read the file. Returns whether it ended in time; true if no child can be made.
 fn asks(found: RawFd) -> bool {
     let mut path = [0_u8; 32];
     if io::Write::write_fmt(&mut &mut path[..31], format_args!("/proc/self/fd/{found}")).is_err() {
@@ -86,8 +88,8 @@ fn asks(found: RawFd) -> bool {
     let quiet = Blocked::all();
     // Registers are 64 bits wide, and so are arguments that the C library passes on as they are.
     let nothing = 0_usize;
-    // SAFETY: a fork whose end is told by no signal, so that nobody takes it for a child of theirs. The child
-    // of a program with threads may do what a signal handler may, and `ask` does no more.
+    // SAFETY: a fork whose child's end sends no signal, so that no other code takes it for a child of its
+    // own. The child of a program with threads may do what a signal handler may, and `ask` does no more.
     let child = unsafe { libc::syscall(libc::SYS_clone, nothing, nothing, nothing, nothing, nothing) };
     let child = match libc::pid_t::try_from(child) {
         Ok(0) => ask(&path, found),
@@ -99,7 +101,7 @@ fn asks(found: RawFd) -> bool {
     let mut pause = Duration::from_micros(100);
     while !has_ended(child) {
         if Instant::now() > until {
-            // SAFETY: our own child, whose id is its own until it is waited for.
+            // SAFETY: our own child; no other process can have its id before we wait for it.
             unsafe { libc::kill(child, libc::SIGKILL) };
             left_behind().push(child);
             return false;
@@ -110,25 +112,25 @@ fn asks(found: RawFd) -> bool {
     true
 }
 
-/// Whether a child of ours has ended; nobody else waits for it.
+/// Whether a child of ours has ended; no other code waits for it.
 fn has_ended(child: libc::pid_t) -> bool {
     // SAFETY: no pointer is followed.
     unsafe { libc::waitpid(child, std::ptr::null_mut(), libc::__WALL | libc::WNOHANG) != 0 }
 }
 
-/// Children that did not come back, as far as they have not ended since.
+/// Children that we left behind and that have not ended since.
 fn left_behind() -> MutexGuard<'static, Vec<libc::pid_t>> {
     let mut left = LEFT_BEHIND.lock().unwrap_or_else(PoisonError::into_inner);
     left.retain(|child| !has_ended(*child));
     left
 }
 
-/// What the child does, with all signals blocked: system calls alone, and no allocation.
+/// The child's work, with all signals blocked: system calls only, and no allocation.
 fn ask(path: &[u8; 32], found: RawFd) -> ! {
     let mut first = [0_u8; 512];
-    // SAFETY: calls that a signal handler may make, with valid pointers: the path ends with a 0. Of what they
-    // fill, all bits may be 0. What is closed belongs to this child alone: it must hold nothing open for a
-    // process that ends before it.
+    // SAFETY: calls that a signal handler may make, with valid pointers: the path ends with a 0. In the
+    // structures that they fill, all bits may be 0. The descriptors that are closed belong to this child
+    // alone: it must hold nothing open for a process that ends before it.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::setpgid(0, 0);

@@ -1,9 +1,9 @@
-//! Opening files below a directory that stands for the root of another process, without following links out
-//! of it, and only if they are regular files that hold data.
+//! Opens files below the root directory of another process: without following links out of it, and only
+//! regular files that hold data.
 //!
-//! The process may be a container's, and what lies below its root is its business: a symbolic link there
-//! to `/etc/shadow` must not make us, as root, read ours. Nor must a file that it has mounted over another
-//! have us read what the kernel makes up for root alone (see [`pseudo_files`]).
+//! The process may be in a container, and controls all that lies below its root. A symbolic link there to
+//! `/etc/shadow` must not make us, as root, read our own. Nor must it make us read a kernel file for root
+//! alone by mounting it over another file (see [`pseudo_files`]).
 
 use std::{
     ffi::{CString, OsStr, OsString},
@@ -23,25 +23,25 @@ use rustix::{
 
 use super::{answers, pseudo_files};
 
-/// As the kernel's own limit (`MAXSYMLINKS`).
+/// The kernel's own limit (`MAXSYMLINKS`).
 const LINK_LIMIT: usize = 40;
 
 /// Whether the last component of a path may be a symbolic link (one that stays below the root).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastLink {
-    /// It is followed.
+    /// The link is followed.
     Follow,
-    /// It is an error (`ELOOP`).
+    /// The link is an error (`ELOOP`).
     Refuse,
 }
 
 /// Why a file could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Not a regular file; says what it is instead.
+    /// Not a regular file, but this.
     #[error("not a regular file but a {0}")]
     Special(&'static str),
-    /// A file that the kernel makes up when it is read; says by which file system.
+    /// A file that the kernel makes up when it is read, in this file system.
     #[error(
         "a file of {0}, which the kernel makes up when it is read, and not one that holds data; it was not \
          read"
@@ -59,7 +59,7 @@ impl From<Errno> for OpenError {
 }
 
 impl From<OpenError> for io::Error {
-    /// `InvalidInput` for what is no regular file that holds data.
+    /// `InvalidInput` for anything but a regular file that holds data.
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::Special(_) | OpenError::MadeUp(_) => {
@@ -70,18 +70,18 @@ impl From<OpenError> for io::Error {
     }
 }
 
-/// Finds a file without opening it (`O_PATH`), the path and all links read as if `root` were `/`.
+/// Finds a file without opening it (`O_PATH`); the path and all links resolve as if `root` were `/`.
 ///
 /// # Errors
 /// What the system says; `ELOOP` for a last link that is refused.
 pub fn find_below(root: BorrowedFd<'_>, path: &Path, last: LastLink) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | last.flags();
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    // EAGAIN: something was renamed or mounted meanwhile, and the kernel cannot vouch for the result.
+    // EAGAIN: a rename or mount happened meanwhile, and the kernel cannot vouch for the result.
     for _ in 0..16 {
         match openat2(root, path, flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN) => {}
-            // Seccomp filters older than the call (Linux 5.6) answer either.
+            // Seccomp filters older than the call (Linux 5.6) return one of these.
             Err(Errno::NOSYS | Errno::PERM) => return walk(root, path, last),
             found => return found.and_then(|found| last.check(found)),
         }
@@ -89,8 +89,8 @@ pub fn find_below(root: BorrowedFd<'_>, path: &Path, last: LastLink) -> Result<O
     walk(root, path, last)
 }
 
-/// Opens for reading what was found, if it is a regular file. Merely opening a device can have effects (a
-/// watchdog starts), and opening a pipe blocks; `O_PATH` has neither.
+/// Opens a found file for reading, if it is a regular file. Merely opening a device can have effects (a
+/// watchdog starts), and opening a pipe blocks. Finding it with `O_PATH` does neither.
 ///
 /// # Errors
 /// [`OpenError::Special`] for anything but a regular file, [`OpenError::MadeUp`] for one that holds no data,
@@ -140,8 +140,8 @@ impl LastLink {
     }
 }
 
-/// What `RESOLVE_IN_ROOT` does, component by component. `..` goes to the directory that we came from, so
-/// that no rename can lead out.
+/// Does the work of `RESOLVE_IN_ROOT`, component by component. `..` returns to the directory that we came
+/// from, so no rename can lead out.
 fn walk(root: BorrowedFd<'_>, path: &Path, last: LastLink) -> Result<OwnedFd, Errno> {
     let mut pending: Vec<OsString> = components(path);
     let mut entered: Vec<OwnedFd> = Vec::new();
@@ -179,7 +179,7 @@ fn walk(root: BorrowedFd<'_>, path: &Path, last: LastLink) -> Result<OwnedFd, Er
     }
 }
 
-/// The components of a path, last first, `/` for the root.
+/// The components of a path in reverse order, with `/` for the root.
 fn components(path: &Path) -> Vec<OsString> {
     let names = path.components().rev().filter(|component| *component != Component::CurDir);
     names.map(|component| OsString::from_vec(component.as_os_str().as_bytes().to_owned())).collect()
@@ -193,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    /// A root with a file in and a secret beside it.
+    /// A root with a file inside and a secret beside it.
     fn tree() -> (tempfile::TempDir, OwnedFd) {
         let outside = tempfile::tempdir().unwrap();
         let root = outside.path().join("root");

@@ -1,8 +1,8 @@
 //! `bpf(2)`: loading BTF and programs, and linking programs to uprobes and tracepoints.
 //!
-//! aya creates the maps. It cannot load a program for `BPF_TRACE_UPROBE_MULTI`, nor link one (aya 0.14). The
-//! layouts are those of `union bpf_attr` in
-//! include/uapi/linux/bpf.h; the kernel accepts a shorter structure than its own.
+//! aya creates the maps. It can neither load nor link a program for `BPF_TRACE_UPROBE_MULTI` (aya 0.14). The
+//! layouts are those of `union bpf_attr` in include/uapi/linux/bpf.h; the kernel accepts a shorter structure
+//! than its own.
 
 use std::{
     ffi::CStr,
@@ -27,10 +27,10 @@ const BPF_PERF_EVENT: u32 = 41;
 const BPF_TRACE_UPROBE_MULTI: u32 = 48;
 const BPF_F_SLEEPABLE: u32 = 1 << 4;
 
-/// Bytes kept of what the verifier says about a program that it refuses.
+/// How much of the verifier's message about a refused program we keep, in bytes.
 const LOG_BYTES: usize = 1 << 20;
 
-/// How a uprobe program will be attached; the kernel wants to know when it is loaded.
+/// How a uprobe program will be attached; the kernel asks this when it loads the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UprobeAttachType {
     /// One perf event for each site.
@@ -39,31 +39,31 @@ pub enum UprobeAttachType {
     Multi,
 }
 
-/// What a program is for.
+/// What a program attaches to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramKind {
     /// Uprobes, attached one by one or many by one link.
     Uprobe(UprobeAttachType),
-    /// Uprobes, and it may call helpers that sleep (kernel 6.0).
+    /// Uprobes, with helpers that sleep (kernel 6.0).
     SleepingUprobe(UprobeAttachType),
     /// Tracepoints, with their own arguments.
     RawTracepoint,
 }
 
-/// A program as the object file and its relocations left it.
+/// A program from the object file, after its relocations.
 #[derive(Clone, Copy, Debug)]
 pub struct Program<'a> {
     /// At most 15 bytes are kept.
     pub name: &'a str,
     /// Instructions with map file descriptors and calls filled in.
     pub instructions: &'a [bpf_insn],
-    /// The licence; GPL-only helpers are refused to others.
+    /// The licence; the kernel gives GPL-only helpers only to programs under the GPL.
     pub license: &'a CStr,
     /// The object's BTF, as [`load_btf`] returned it.
     pub btf: BorrowedFd<'a>,
     /// Records of `func_info`, and the size of one; callbacks of `bpf_loop` need them.
     pub function_info: (&'a [u8], usize),
-    /// What it may be attached to.
+    /// What it attaches to.
     pub kind: ProgramKind,
 }
 
@@ -75,9 +75,9 @@ pub struct Program<'a> {
     verifier_log.replace('\n', " / ")
 )]
 pub struct LoadError {
-    /// What the system call returned.
+    /// The system call's error.
     pub error: io::Error,
-    /// The verifier's last words; empty when it was not asked.
+    /// The end of the verifier's log; empty if the verifier was not asked for one.
     pub verifier_log: String,
 }
 
@@ -100,7 +100,8 @@ pub fn load_btf(btf: &[u8]) -> io::Result<OwnedFd> {
         size: u32,
         log_size: u32,
         log_level: u32,
-        /// Written by the kernel since 6.4. Before, it knows no such field, and refuses anything but 0 there.
+        /// The kernel writes it since 6.4. Older kernels do not know the field, and refuse anything but 0
+        /// there.
         log_true_size: u32,
     }
     let size = u32::try_from(btf.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -181,7 +182,7 @@ pub fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadError> {
         Ok(program) => return Ok(program),
         Err(error) => error,
     };
-    // A second try, only to hear why.
+    // Try again, only to get the log.
     log.resize(LOG_BYTES, 0);
     match load(&mut log) {
         Ok(program) => Ok(program),
@@ -195,7 +196,7 @@ pub fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadError> {
     }
 }
 
-/// The sites of one file that one link covers. All slices have the same length.
+/// The sites of one file for one link. All slices have the same length.
 #[derive(Clone, Copy, Debug)]
 pub struct MultiSites<'a> {
     /// Path of the file that the sites lie in.
@@ -208,15 +209,15 @@ pub struct MultiSites<'a> {
     pub cookies: &'a [u64],
 }
 
-/// Attaches a program to many sites of one file, in one process or (`None`) in all that map it, with one
-/// link.
+/// Attaches a program to many sites of one file with one link, in one process or (`None`) in all that map the
+/// file.
 ///
-/// Closing the link removes all of them; that takes the kernel some 30 ms however many they are, where
-/// perf events take 100 ms *each* (measured on 6.18: one RCU-tasks-trace grace period per event).
+/// Closing the link removes all of them. That takes the kernel some 30 ms for any number, where perf events
+/// take 100 ms *each* (measured on 6.18: one RCU-tasks-trace grace period per event).
 ///
 /// # Errors
-/// What `BPF_LINK_CREATE` returns: `EINVAL` for an offset that is no instruction or not probeable,
-/// `ESRCH` when the process is gone, `ENOTSUPP` where uprobes cannot be.
+/// The error of `BPF_LINK_CREATE`: `EINVAL` for an offset that is not an instruction or cannot be probed,
+/// `ESRCH` when the process is gone, `ENOTSUPP` where uprobes are impossible.
 pub fn link_uprobe_multi(
     program: BorrowedFd<'_>,
     sites: &MultiSites<'_>,
@@ -284,7 +285,7 @@ pub fn link_perf_event(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u
     unsafe { bpf_fd(BPF_LINK_CREATE, &mut attributes) }
 }
 
-/// Attaches a program to a raw tracepoint, for as long as the descriptor lives.
+/// Attaches a program to a raw tracepoint until the descriptor is closed.
 ///
 /// # Errors
 /// What `BPF_RAW_TRACEPOINT_OPEN` returns; `ENOENT` where there is no such tracepoint.
@@ -301,10 +302,10 @@ pub fn open_raw_tracepoint(program: BorrowedFd<'_>, tracepoint: &CStr) -> io::Re
     unsafe { bpf_fd(BPF_RAW_TRACEPOINT_OPEN, &mut attributes) }
 }
 
-/// Writes the first element of an array whose elements have so many bytes.
+/// Writes the first element of an array with elements of `element_bytes`.
 ///
 /// # Errors
-/// `InvalidInput` where `value` has not as many; what `BPF_MAP_UPDATE_ELEM` returns.
+/// `InvalidInput` if `value` has another length; else the error of `BPF_MAP_UPDATE_ELEM`.
 pub fn set_first_element(map: BorrowedFd<'_>, element_bytes: u32, value: &[u8]) -> io::Result<()> {
     #[repr(C)]
     struct Attributes {
@@ -325,12 +326,12 @@ pub fn set_first_element(map: BorrowedFd<'_>, element_bytes: u32, value: &[u8]) 
         value: value.as_ptr() as u64,
         flags: 0,
     };
-    // SAFETY: laid out as the elements' part of the union; the key is a `u32`, as arrays have it, and the
-    // kernel reads as many bytes of the value as the map was created with, which are there.
+    // SAFETY: laid out as the elements' part of the union. The key is a `u32`, as for arrays. The kernel
+    // reads as many bytes of the value as the map was created with, and the value has that many.
     unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attributes) }.map(drop)
 }
 
-/// From here on no system call changes the map.
+/// Forbids later changes to the map by system calls.
 ///
 /// # Errors
 /// What `BPF_MAP_FREEZE` returns.
@@ -352,7 +353,7 @@ pub fn freeze(map: BorrowedFd<'_>) -> io::Result<()> {
 unsafe fn bpf_fd<T>(command: libc::c_long, attributes: &mut T) -> io::Result<OwnedFd> {
     // SAFETY: the caller's promise.
     let fd = unsafe { bpf(command, attributes) }?;
-    // SAFETY: these commands return a new descriptor that nobody else owns.
+    // SAFETY: these commands return a new descriptor that nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

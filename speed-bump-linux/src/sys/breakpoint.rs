@@ -1,7 +1,7 @@
-//! A breakpoint of the processor in one thread, through `perf_event_open(2)`.
+//! A hardware breakpoint in one thread, through `perf_event_open(2)`.
 //!
-//! It changes no code, and it is gone when its descriptor is closed, however that comes to pass: a thread
-//! that is never traced again cannot run into it.
+//! It changes no code, and closing its descriptor removes it, in whatever way that happens. So a thread that
+//! is no longer traced cannot run into it.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ const PERF_TYPE_BREAKPOINT: u32 = 5;
 const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 const F_OWNER_TID: libc::c_int = 0;
-/// `PERF_EVENT_IOC_REFRESH`: enables an event for so many times.
+/// `PERF_EVENT_IOC_REFRESH`: enables an event for a number of overflows.
 const REFRESH: libc::c_ulong = 0x2402;
 /// Flags of `perf_event_attr`, by the position of their bits.
 const DISABLED: u64 = 1;
@@ -26,10 +26,10 @@ const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
 const REMOVE_ON_EXEC: u64 = 1 << 36;
 /// `HW_BREAKPOINT_X` (include/uapi/linux/hw_breakpoint.h).
 const EXECUTE: u32 = 4;
-/// What the kernel wants as length of a breakpoint on execution: `sizeof(long)`.
+/// The length that the kernel requires for a breakpoint on execution: `sizeof(long)`.
 const LENGTH: u64 = size_of::<libc::c_long>() as u64;
 
-/// Signals that do nothing unless a program wants them.
+/// Signals that do nothing by default.
 const HARMLESS: [i32; 3] = [libc::SIGURG, libc::SIGWINCH, libc::SIGCHLD];
 
 /// `struct f_owner_ex`.
@@ -56,22 +56,22 @@ struct Attributes {
     bp_len: u64,
 }
 
-/// Why a breakpoint of the processor cannot be had.
+/// Why we cannot set a hardware breakpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum BreakpointError {
-    /// The processor has a few for each thread, and others have them.
+    /// The processor has a few for each thread, and other programs use them all.
     #[error("others (debuggers, `perf record -e mem:`) have taken all of them: end those")]
     Taken,
-    /// There are none here.
+    /// The machine has none.
     #[error("this machine has none: in a virtual machine, enable debug registers")]
     Absent,
-    /// They are refused to us.
+    /// We lack the permission.
     #[error(
         "perf_event_open(2) is refused to us ({0}): grant the program CAP_PERFMON; where it has that, allow \
          the call in the seccomp filter that it runs under"
     )]
     Forbidden(io::Error),
-    /// Anything else.
+    /// Another error.
     #[error("perf_event_open(2) failed: {0}")]
     Failed(io::Error),
 }
@@ -87,25 +87,25 @@ impl From<io::Error> for BreakpointError {
     }
 }
 
-/// A signal that does nothing to a thread which is not traced. `unusable`: those that it blocks or that have
-/// a handler, a bit each.
+/// A signal that does nothing to a thread which is not traced. `unusable`: the signals that the thread blocks
+/// or handles, a bit each.
 pub fn harmless_signal(unusable: u64) -> Option<i32> {
     HARMLESS.into_iter().find(|signal| unusable & (1 << (signal - 1)) == 0)
 }
 
-/// Has the thread get a signal, once, when it is about to execute the instruction there, unless the result
-/// was dropped before.
+/// Sends the thread a signal, once, when it is about to execute the instruction at `address`. Dropping the
+/// result before then cancels it.
 ///
-/// The signal should be a [harmless](harmless_signal) one, which does nothing to a thread whose tracer dies
-/// at that moment. It comes by way of an interrupt, at the instruction or little later.
+/// The signal should be a [harmless](harmless_signal) one, so that it does nothing if the tracer dies at that
+/// moment. An interrupt delivers it, at the instruction or shortly after.
 ///
 /// # Errors
-/// There is none to be had, or we may not send the thread signals.
+/// No breakpoint is available, or we may not send the thread signals.
 pub fn announce_once(thread: Pid, address: VirtualAddress, signal: i32) -> Result<OwnedFd, BreakpointError> {
     let event = open(thread, address)?;
     let fd = event.as_raw_fd();
     let owner = Owner { kind: F_OWNER_TID, id: thread.get() };
-    // The signal before whom it goes to: until it is chosen it would be SIGIO, which ends programs.
+    // Set the signal before its receiver: until it is set it would be SIGIO, which ends programs.
     // SAFETY: takes a number.
     check(unsafe { libc::fcntl(fd, F_SETSIG, signal) })?;
     // SAFETY: reads a `struct f_owner_ex`, laid out like this one.
@@ -117,7 +117,7 @@ pub fn announce_once(thread: Pid, address: VirtualAddress, signal: i32) -> Resul
     Ok(event)
 }
 
-/// Tries whether one can be had, in our first thread, where it is never switched on.
+/// Tries to open one in our first thread, where it is never enabled.
 ///
 /// # Errors
 /// As [`announce_once`].
@@ -128,8 +128,8 @@ pub fn try_one() -> Result<(), BreakpointError> {
 fn open(thread: Pid, address: VirtualAddress) -> io::Result<OwnedFd> {
     let flags = DISABLED | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR;
     match open_with(thread, address, flags | REMOVE_ON_EXEC) {
-        // Before 5.13 it outlives an exec: then the address is another program's, which gets the signal, and
-        // by then no handler is left for it.
+        // Before Linux 5.13 it outlives an exec. Then the new program gets the signal at that address, when
+        // it no longer has a handler for it.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open_with(thread, address, flags),
         opened => opened,
     }
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_is_to_blame_is_told_by_the_error() {
+    fn each_error_names_its_cause() {
         let told = |errno| BreakpointError::from(io::Error::from_raw_os_error(errno)).to_string();
         for (errno, word) in [
             (libc::ENOSPC, "debuggers"),

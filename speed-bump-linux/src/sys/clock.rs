@@ -10,7 +10,7 @@ pub fn now() -> Nanos {
     read(ClockId::Monotonic)
 }
 
-/// What this clock says.
+/// Reads a clock.
 pub fn read(clock: ClockId) -> Nanos {
     let time = clock_gettime(clock);
     Nanos(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())

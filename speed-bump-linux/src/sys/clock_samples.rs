@@ -1,5 +1,5 @@
-//! Which thread has each processor, and where in its program it is, by the kernel's clock of processors
-//! (`PERF_COUNT_SW_CPU_CLOCK`, include/uapi/linux/perf_event.h).
+//! Samples which thread runs on each processor, and at which instruction, by the kernel's clock of each
+//! processor (`PERF_COUNT_SW_CPU_CLOCK`, include/uapi/linux/perf_event.h).
 
 use std::{fmt, io};
 
@@ -9,26 +9,26 @@ use crate::units::{Pid, VirtualAddress};
 
 /// `PERF_RECORD_SAMPLE`.
 const SAMPLE: u32 = 9;
-/// The number of the register that says where a thread is (arch/*/include/uapi/asm/perf_regs.h).
+/// The number of the instruction pointer's register (arch/*/include/uapi/asm/perf_regs.h).
 #[cfg(target_arch = "x86_64")]
 const PLACE: u32 = 8;
 #[cfg(target_arch = "aarch64")]
 const PLACE: u32 = 32;
-/// Bytes of a processor's buffer: three seconds of samples.
+/// Bytes of one processor's buffer: three seconds of samples.
 const BUFFER: usize = 32 << 10;
 
-/// A thread that had a processor when the clock of that ticked.
+/// The thread that a processor ran at a tick of its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockSample {
     /// PID of its process (`PERF_SAMPLE_TID`).
     pub process: Pid,
     /// Its TID (`PERF_SAMPLE_TID`).
     pub thread: Pid,
-    /// Where it was in its program, or where that had called the kernel.
+    /// Its instruction in the program; in a system call, the one that made the call.
     pub place: VirtualAddress,
 }
 
-/// The clocks of all processors. They tick for threads, not where a processor is idle.
+/// The clocks of all processors. They tick while a thread runs, not while a processor is idle.
 pub struct ProcessorClocks {
     samplers: Vec<Sampler>,
 }
@@ -40,10 +40,11 @@ impl fmt::Debug for ProcessorClocks {
 }
 
 impl ProcessorClocks {
-    /// Starts them, so many ticks a second.
+    /// Starts them, at `rate` ticks a second.
     ///
     /// # Errors
-    /// What `perf_event_open` returns: `EACCES` without `CAP_PERFMON`, others where there is no such event.
+    /// The error of `perf_event_open`: `EACCES` without `CAP_PERFMON`, others if the kernel has no such
+    /// event.
     pub fn start(rate: u64) -> io::Result<Self> {
         let mut samplers = Vec::new();
         let configured = configured_processors();
@@ -66,7 +67,7 @@ impl ProcessorClocks {
         builder.build()?.sampled(BUFFER)
     }
 
-    /// What there was since it was last asked. Threads of the kernel are not in it.
+    /// Passes on all samples since the last call, except those of kernel threads.
     pub fn read(&mut self, mut take: impl FnMut(ClockSample)) {
         for sampler in &mut self.samplers {
             while let Some(record) = sampler.next_record() {
@@ -80,14 +81,14 @@ impl ProcessorClocks {
     }
 }
 
-/// Processors that may come online.
+/// The number of processors that may come online.
 fn configured_processors() -> usize {
     // SAFETY: it takes a number and returns one.
     let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
     usize::try_from(count).unwrap_or(1)
 }
 
-/// Process, thread, `PERF_SAMPLE_REGS_ABI_*`, and the one register where that is not 0.
+/// Reads process, thread, `PERF_SAMPLE_REGS_ABI_*`, and one register if that is not 0.
 fn sample(data: &[u8]) -> Option<ClockSample> {
     let word = |at: usize| data.get(at..at + 8)?.try_into().ok().map(u64::from_ne_bytes);
     let number = |at: usize| Pid::new(data.get(at..at + 4)?.try_into().ok().map(i32::from_ne_bytes)?);

@@ -1,15 +1,15 @@
-//! Descriptors that we were started with, by their number.
+//! Descriptors that we inherited, by number.
 
 use std::{
     io,
     os::fd::{FromRawFd as _, OwnedFd, RawFd},
 };
 
-/// Duplicates a descriptor that was open when we were started: what is opened since closes on exec
-/// (`O_CLOEXEC`) and is not taken for one.
+/// Duplicates an inherited descriptor. Descriptors that we opened ourselves close on exec (`O_CLOEXEC`), so
+/// we do not take one of those for inherited.
 ///
 /// # Errors
-/// `EBADF` when there is none of this number.
+/// `EBADF` if no inherited descriptor has this number.
 pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the call touches no memory; a number that is not open is an error.
     let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
@@ -21,7 +21,7 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     if duplicate < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it is new, and nobody else's.
+    // SAFETY: the descriptor is new, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(duplicate) })
 }
 

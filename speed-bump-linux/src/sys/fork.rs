@@ -1,13 +1,13 @@
-//! Trying in a forked child what may crash.
+//! Tries in a forked child what may crash.
 
 use std::io;
 
-/// Calls a function in a forked child, and says whether the child came back from it unharmed.
+/// Calls a function in a forked child. Returns whether the child survived.
 ///
 /// # Errors
 /// No child could be made or waited for.
 pub fn survives(function: extern "C" fn()) -> io::Result<bool> {
-    /// Exit code of a child that was harmed. With a handler the kernel does not write into its log.
+    /// Ends a child that crashed. Because the signal has a handler, the kernel does not log the crash.
     extern "C" fn harmed(_: libc::c_int) {
         // SAFETY: async-signal-safe, and does not return.
         unsafe { libc::_exit(1) }

@@ -1,5 +1,5 @@
-//! The kernel's type information, mapped into memory where that is possible (Linux 6.16): sysfs gives no more
-//! than a page to each read, and there are 1,300.
+//! The kernel's type information, mapped into memory where that is possible (Linux 6.16): sysfs returns at
+//! most one page per read, and there are 1,300 pages.
 
 use std::{fs::File, io, ops::Deref, path::Path};
 
@@ -8,20 +8,21 @@ use memmap2::{Mmap, MmapOptions};
 /// The bytes of the file.
 #[derive(Debug)]
 pub enum KernelTypes {
-    /// As the kernel has them.
+    /// A mapping of the kernel's own.
     Mapped(Mmap),
     /// A copy.
     Read(Vec<u8>),
 }
 
 impl KernelTypes {
-    /// Opens a file of the kernel's own in /sys/kernel/btf.
+    /// Opens one of the kernel's files in /sys/kernel/btf.
     ///
     /// # Errors
     /// It cannot be opened or read.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
-        // SAFETY: it lies in memory that the kernel never writes to again, and no file there becomes shorter.
+        // SAFETY: it lies in memory that the kernel never writes to again, and files there never become
+        // shorter.
         match unsafe { MmapOptions::new().map_copy_read_only(&file) } {
             Ok(mapped) => Ok(Self::Mapped(mapped)),
             Err(_) => std::fs::read(path).map(Self::Read),

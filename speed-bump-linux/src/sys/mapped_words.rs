@@ -1,8 +1,7 @@
-//! The elements of a BPF array as memory of ours: reading and writing one takes nanoseconds and no system
-//! call.
+//! A BPF array, mapped into our memory: reading or writing an element takes nanoseconds and no system call.
 //!
-//! Such an array keeps its size as long as it is mapped (kernel/bpf/arraymap.c, `array_map_mmap`, kernel
-//! 5.5), so that no access can raise SIGBUS.
+//! Such an array keeps its size while it is mapped (kernel/bpf/arraymap.c, `array_map_mmap`, kernel 5.5), so
+//! no access can raise SIGBUS.
 
 use std::{io, os::fd::AsFd, ptr::NonNull, slice, sync::atomic::AtomicU64};
 
@@ -15,16 +14,16 @@ pub struct MappedWords {
     length: usize,
 }
 
-// SAFETY: the mapping belongs to no thread, and all access to it is atomic.
+// SAFETY: the mapping belongs to no thread, and every access to it is atomic.
 unsafe impl Send for MappedWords {}
 // SAFETY: as above.
 unsafe impl Sync for MappedWords {}
 
 impl MappedWords {
-    /// Maps the first `length` words of an array that was made with `BPF_F_MMAPABLE`.
+    /// Maps the first `length` words of an array that was created with `BPF_F_MMAPABLE`.
     ///
     /// # Errors
-    /// What `mmap` returns: `EINVAL` for an array that is shorter, or may not be mapped.
+    /// The error of `mmap`: `EINVAL` for an array that is shorter, or cannot be mapped.
     pub fn of_array(array: impl AsFd, length: usize) -> io::Result<Self> {
         let bytes = length.checked_mul(size_of::<AtomicU64>()).ok_or(io::ErrorKind::InvalidInput)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -34,10 +33,10 @@ impl MappedWords {
         Ok(Self { words, length })
     }
 
-    /// All of them.
+    /// All words.
     pub fn all(&self) -> &[AtomicU64] {
-        // SAFETY: mapped, aligned to a page, and so long, until this is dropped. What BPF programs do to it
-        // is as any other thread's atomic access.
+        // SAFETY: mapped, aligned to a page, and of this length, until this is dropped. An access by a BPF
+        // program is like any other thread's atomic access.
         unsafe { slice::from_raw_parts(self.words.as_ptr(), self.length) }
     }
 }
@@ -46,7 +45,7 @@ impl Drop for MappedWords {
     fn drop(&mut self) {
         // SAFETY: our own mapping, to which no reference is left.
         let unmapped = unsafe { munmap(self.words.as_ptr().cast(), self.length * size_of::<AtomicU64>()) };
-        // It fails for what is not mapped, and this is.
+        // It fails only for memory that is not mapped, and this is.
         let _ = unmapped;
     }
 }

@@ -1,4 +1,4 @@
-//! Memory files (`memfd_create(2)`), and how to tell one from any other file.
+//! Memory files (`memfd_create(2)`), and telling one from any other file.
 
 use std::{
     fs::File,
@@ -14,22 +14,23 @@ use rustix::fs::{
     CWD, MemfdFlags, Mode, OFlags, SealFlags, fcntl_get_seals, fcntl_getfl, fstat, memfd_create, openat,
 };
 
-/// `F_SEAL_EXEC`, which files that may not be executed are made with (Linux 6.3, include/uapi/linux/fcntl.h).
+/// `F_SEAL_EXEC`: the seal of files that were created not to be executed (Linux 6.3,
+/// include/uapi/linux/fcntl.h).
 const SEAL_EXEC: SealFlags = SealFlags::from_bits_retain(0x20);
 
-/// Why a descriptor is not one of a memory file that was just made.
+/// Why a descriptor is not that of a newly created memory file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unlike {
-    /// There is none with this number any more.
+    /// No descriptor has this number any longer.
     #[error("closed")]
     Closed,
-    /// Another kind of file, a file with a name, or one of another file system.
+    /// Another kind of file, a file with a name, or a file in another file system.
     #[error("no memory file")]
     OtherFile,
     /// A memory file with contents.
     #[error("a memory file that is not empty")]
     NotEmpty,
-    /// A memory file that may not be changed any more.
+    /// A memory file with seals that forbid changes.
     #[error("a memory file with seals")]
     Sealed,
     /// It does not allow reading and writing.
@@ -37,7 +38,7 @@ pub enum Unlike {
     Access,
 }
 
-/// What is checked of a descriptor.
+/// The facts about a descriptor that we check.
 #[derive(Clone, Copy, Debug)]
 struct Facts {
     mode: u32,
@@ -49,21 +50,21 @@ struct Facts {
     seals: Option<SealFlags>,
 }
 
-/// Whether an open file is a memory file, or shared memory without a name, which no user can tell from it.
+/// Whether an open file is a memory file, or unnamed shared memory, which users cannot tell from one.
 ///
 /// # Errors
 /// What the system says.
 pub fn is_memory_file(file: impl AsFd) -> io::Result<bool> {
-    Ok(Facts::of(file.as_fd())?.is_memory_file(device()?))
+    Ok(Facts::read(file.as_fd())?.is_memory_file(device()?))
 }
 
-/// Opens a memory file anew, for reading and writing, if it was just made: so that whoever has the given
-/// descriptor too has no say in the position and the mode of ours.
+/// Reopens a newly created memory file, for reading and writing. Others may have the given descriptor too; a
+/// new one has its own position and mode, which they cannot change.
 ///
 /// # Errors
-/// What the system says; the file is opened only if nothing is found that makes it [`Unlike`] one.
+/// The system's error. `Ok(Err(…))` if the file is [`Unlike`] a new memory file; then it is not opened.
 pub fn open_new(file: impl AsFd) -> io::Result<Result<File, Unlike>> {
-    let facts = Facts::of(file.as_fd())?;
+    let facts = Facts::read(file.as_fd())?;
     if let Some(unlike) = facts.unlike_new(device()?) {
         return Ok(Err(unlike));
     }
@@ -71,7 +72,7 @@ pub fn open_new(file: impl AsFd) -> io::Result<Result<File, Unlike>> {
     Ok(Ok(openat(CWD, path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?.into()))
 }
 
-/// The file system that memory files lie in. It is mounted nowhere.
+/// The file system of memory files. It is mounted nowhere.
 fn device() -> io::Result<u64> {
     static DEVICE: OnceLock<u64> = OnceLock::new();
     if let Some(device) = DEVICE.get() {
@@ -82,7 +83,7 @@ fn device() -> io::Result<u64> {
 }
 
 impl Facts {
-    fn of(file: impl AsFd) -> io::Result<Self> {
+    fn read(file: impl AsFd) -> io::Result<Self> {
         let file = file.as_fd();
         let stat = fstat(file)?;
         Ok(Self {
@@ -91,7 +92,7 @@ impl Facts {
             size: stat.st_size.cast_unsigned(),
             device: stat.st_dev,
             flags: fcntl_getfl(file)?,
-            // EINVAL for files that have none, EBADF with O_PATH.
+            // EINVAL for files without seals, EBADF with O_PATH.
             seals: fcntl_get_seals(file).ok(),
         })
     }

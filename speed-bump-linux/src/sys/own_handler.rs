@@ -1,4 +1,4 @@
-//! A signal handler in our own process, which does what the helper's does for a delay of nothing.
+//! A signal handler in our own process that does the same work as the helper's for a delay of zero.
 
 use std::{io, mem::MaybeUninit};
 
@@ -13,7 +13,7 @@ impl OwnHandler {
     /// Handles a signal.
     ///
     /// # Errors
-    /// `EINVAL` for a number that is no signal, or one of the C library's own.
+    /// `EINVAL` for an invalid signal number, or one that the C library uses itself.
     pub fn install(signal: u32) -> io::Result<Self> {
         let signal = signal.cast_signed();
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
@@ -40,7 +40,7 @@ impl OwnHandler {
 
 impl Drop for OwnHandler {
     fn drop(&mut self) {
-        // SAFETY: what was there before is valid.
+        // SAFETY: the former action is valid.
         unsafe { libc::sigaction(self.signal, &raw const self.before, std::ptr::null_mut()) };
     }
 }
@@ -71,7 +71,7 @@ mod tests {
         assert_ne!(handler.address(), 0);
         drop(handler);
         let mut now = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: asks only.
+        // SAFETY: only queries.
         let now = unsafe {
             libc::sigaction(51, std::ptr::null(), now.as_mut_ptr());
             now.assume_init()

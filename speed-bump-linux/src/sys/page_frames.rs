@@ -1,9 +1,9 @@
-//! Which pages of physical memory lie behind addresses: /proc/PID/pagemap
+//! Which page of physical memory is behind an address: /proc/PID/pagemap
 //! (Documentation/admin-guide/mm/pagemap.rst).
 //!
-//! Pages of a file are shared by all who map it. So two addresses with one frame behind them are of one file,
-//! whatever paths and inode numbers say. Numbers of frames are shown to CAP_SYS_ADMIN alone (since Linux
-//! 4.2).
+//! All processes that map a file share its pages. So two addresses with the same frame belong to one file,
+//! whatever paths and inode numbers say. The kernel shows numbers of frames to CAP_SYS_ADMIN only (since
+//! Linux 4.2).
 
 use std::{
     fs::File,
@@ -14,10 +14,10 @@ use std::{
 use super::unread_map::UnreadMap;
 use crate::units::VirtualAddress;
 
-/// Bytes that an entry of pagemap takes.
+/// Bytes of an entry in pagemap.
 const ENTRY_BYTES: u64 = 8;
 
-/// What pagemap shows of a page.
+/// An entry of pagemap: the state of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageEntry(u64);
 
@@ -26,12 +26,12 @@ impl PageEntry {
     const OF_FILE: u64 = 1 << 61;
     const PRESENT: u64 = 1 << 63;
 
-    /// Whether a page of a file, and no copy of it, is in memory there.
+    /// Whether a file's page is in memory there, and not a copy of it.
     pub fn is_of_file(self) -> bool {
         self.0 & Self::PRESENT != 0 && self.0 & Self::OF_FILE != 0
     }
 
-    /// The number of the page of a file that is in memory there; `None` where it is hidden from us.
+    /// The frame of a file's page that is in memory there; `None` if it is hidden from us.
     pub fn frame(self) -> Option<u64> {
         Some(self.0 & Self::FRAME).filter(|frame| self.is_of_file() && *frame != 0)
     }
@@ -42,10 +42,10 @@ pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// What a process's pagemap shows of so many pages from an address on. Fewer, where its address space ends.
+/// A process's pagemap entries for `pages` pages from an address on; fewer if its address space ends there.
 ///
 /// # Errors
-/// What the system says; at the end of the process's memory, there is nothing to read.
+/// The system's error; at the end of the process's memory, there is nothing to read.
 pub fn entries(pagemap: &File, start: VirtualAddress, pages: usize) -> io::Result<Vec<PageEntry>> {
     let mut bytes = vec![0; pages.saturating_mul(ENTRY_BYTES as usize)];
     let read = pagemap.read_at(&mut bytes, start.0 / page_bytes() * ENTRY_BYTES)?;
@@ -53,13 +53,13 @@ pub fn entries(pagemap: &File, start: VirtualAddress, pages: usize) -> io::Resul
     Ok(entries.filter_map(|entry| entry.try_into().ok().map(u64::from_ne_bytes).map(PageEntry)).collect())
 }
 
-/// What is behind a page of a file when we map it; `offset` is a multiple of the size of a page.
+/// The page behind a file's offset when we map it; `offset` is a multiple of the page size.
 ///
 /// # Errors
 /// The file cannot be mapped, or ends before that page.
 pub fn of_file(file: impl AsFd, offset: u64) -> io::Result<PageEntry> {
-    let page = UnreadMap::of(file, offset, rustix::param::page_size())?;
-    // Reading it through /proc has the kernel bring the page in, or say that there is none.
+    let page = UnreadMap::new(file, offset, rustix::param::page_size())?;
+    // Reading it through /proc makes the kernel bring the page in, or report that there is none.
     File::open("/proc/self/mem")?.read_exact_at(&mut [0], page.address() as u64)?;
     let pagemap = File::open("/proc/self/pagemap")?;
     let entry = entries(&pagemap, VirtualAddress(page.address() as u64), 1)?.first().copied();

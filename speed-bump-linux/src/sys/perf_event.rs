@@ -11,7 +11,7 @@ use crate::units::{FileOffset, Pid};
 /// Close the descriptor on exec (include/uapi/linux/perf_event.h).
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 
-/// The perf event source that makes uprobes (kernel 4.17).
+/// The perf event source for uprobes (kernel 4.17).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UprobeSource {
     number: u32,
@@ -45,11 +45,11 @@ impl UprobeSource {
         Ok(Self { number })
     }
 
-    /// Opens the event of one site in one process: all its threads, none of its children.
+    /// Opens the event of one site in one process: for all its threads, and none of its children.
     ///
     /// # Errors
-    /// What `perf_event_open` returns; `EACCES` without `CAP_PERFMON`, `InvalidInput` for a semaphore
-    /// beyond 4 GiB of the file, which the interface cannot express.
+    /// The error of `perf_event_open`: `EACCES` without `CAP_PERFMON`; `InvalidInput` for a semaphore beyond
+    /// 4 GiB of the file, which the interface cannot express.
     pub fn open(
         self,
         path: &CStr,
@@ -76,10 +76,10 @@ impl UprobeSource {
 /// `PERF_EVENT_IOC_SET_BPF` (include/uapi/linux/perf_event.h).
 const SET_BPF: libc::Ioctl = 0x4004_2408_u32 as libc::Ioctl;
 
-/// Has an event run a program, until it is closed: without a link, as kernels before 5.15 know none here.
+/// Makes an event run a program until the event is closed. Kernels before 5.15 have no link for this.
 ///
 /// # Errors
-/// What the kernel returns: `EACCES` for a program that it will not run at a uprobe.
+/// The kernel's error: `EACCES` for a program that it will not run at a uprobe.
 pub fn set_program(event: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the request takes the program's descriptor as a number.
     let result = unsafe { libc::ioctl(event.as_raw_fd(), SET_BPF, program.as_raw_fd()) };
@@ -89,8 +89,8 @@ pub fn set_program(event: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result
 /// Opens an event of one thread, on any CPU and in no group.
 ///
 /// # Safety
-/// `attributes` points to a `struct perf_event_attr` that is as long as its `size` says, and what it points
-/// to is there.
+/// `attributes` points to a `struct perf_event_attr` that is as long as its `size` says, and every pointer in
+/// it is valid.
 ///
 /// # Errors
 /// What `perf_event_open` returns.
@@ -108,7 +108,7 @@ pub(super) unsafe fn open_event<A>(attributes: *const A, thread: Pid) -> io::Res
         )
     };
     match i32::try_from(fd) {
-        // SAFETY: a new descriptor that nobody else owns.
+        // SAFETY: a new descriptor that nothing else owns.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }

@@ -1,11 +1,11 @@
-//! How soon the calling thread gets a processor.
+//! Scheduling priority of the calling thread.
 
 use std::io;
 
-/// The least of the real-time priorities: before all ordinary threads, after all real-time ones.
+/// The lowest real-time priority: before all ordinary threads, after all other real-time ones.
 const MIN: libc::c_int = 1;
 
-/// Has the calling thread, and those that it starts from here on, run before all ordinary ones.
+/// Lets the calling thread, and those that it starts from here on, run before all ordinary ones.
 ///
 /// # Errors
 /// `EPERM` without `CAP_SYS_NICE`, or in a control group without real-time.
@@ -13,7 +13,7 @@ pub fn urgent() -> io::Result<()> {
     set(libc::SCHED_FIFO, MIN)
 }
 
-/// Has the calling thread run like any other.
+/// Lets the calling thread run like any other.
 ///
 /// # Errors
 /// None is known.

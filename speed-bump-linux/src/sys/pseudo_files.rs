@@ -1,20 +1,22 @@
-//! File systems whose files are no data on a disk, but answers that the kernel makes up when they are read.
+//! File systems whose files do not hold data on a disk: the kernel makes up their contents when they are
+//! read.
 //!
-//! Reading one may take something away (/proc/kmsg, `trace_pipe`), wait for something, or show what root
-//! alone may see. With mounts of its own a process can have any of them under any name: where we look for its
-//! perf map, its sources, its debug files. So they are refused by their file system.
+//! Reading one may consume something (/proc/kmsg, `trace_pipe`), block, or show secrets of root. A process
+//! with mounts of its own can have any of them under any name: where we expect its perf map, its sources, its
+//! debug files. So we refuse them by their file system.
 //!
-//! This is a list of what is refused, and not of what is allowed. The kernel's own file systems of this kind
+//! This is a list of refused file systems, not of allowed ones. The kernel's own file systems of this kind
 //! are few and known (include/uapi/linux/magic.h, Linux 7.0). Those that hold programs are many, and some are
 //! not the kernel's (zfs, those of storage makers): a list of these would refuse healthy processes. tmpfs,
 //! ramfs and hugetlbfs hold what was written to them, and are allowed.
 //!
-//! FUSE is allowed, too, as images and home directories are on it. Its server could leave a read unanswered
-//! for ever, but the kernel lets only the user that mounted it, or processes of the user namespace that it
-//! was mounted in, ask one: we get `EACCES` (fs/fuse/dir.c, `fuse_allow_current_process`). Two ways remain to
-//! keep us waiting: a server that the administrator allowed to serve everybody (`user_allow_other` in
-//! fuse.conf), and an overlay that a user mounted over a FUSE file system of his own. So it is asked before
-//! whether they answer ([`answers`](super::answers)); killing that server ends a wait that begins later.
+//! FUSE is allowed too, since images and home directories are on it. Its server could leave a read unanswered
+//! for ever. But the kernel lets only the user that mounted it, or processes of the user namespace that it
+//! was mounted in, ask the server: we get `EACCES` (fs/fuse/dir.c, `fuse_allow_current_process`). Two cases
+//! remain in which we could wait: a server that the administrator allowed to serve every user
+//! (`user_allow_other` in fuse.conf), and an overlay that a user mounted over a FUSE file system of his own.
+//! So we check beforehand whether they answer ([`answers`](super::answers)); killing the server ends a wait
+//! that begins later.
 
 use std::os::fd::AsFd;
 
@@ -23,7 +25,7 @@ use rustix::{
     io::Errno,
 };
 
-/// By the number that statfs(2) gives.
+/// By the number that statfs(2) returns.
 const PSEUDO: [(FsWord, &str); 32] = [
     (0x9fa0, "procfs"),
     (0x6265_6572, "sysfs"),
@@ -59,7 +61,7 @@ const PSEUDO: [(FsWord, &str); 32] = [
     (0x5345_434d, "secretmem"),
 ];
 
-/// The name of the file system, if a file is such an answer. Nothing is opened: `file` may be `O_PATH`.
+/// The name of the file system, if it is in the list. Opens nothing: `file` may be `O_PATH`.
 ///
 /// # Errors
 /// What the system says.
@@ -88,7 +90,7 @@ mod tests {
             ("/sys/kernel/security", "securityfs"),
             ("/sys/fs/bpf", "bpf"),
         ] {
-            // A mount point on which nothing is mounted is sysfs's.
+            // A mount point with nothing mounted on it is in sysfs.
             assert!(!Path::new(path).exists() || [Some(name), Some("sysfs")].contains(&of(path)), "{path}");
         }
     }

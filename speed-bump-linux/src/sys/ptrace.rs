@@ -1,7 +1,7 @@
 //! `ptrace(2)` of one thread, in the mode of `PTRACE_SEIZE`.
 //!
-//! The kernel takes these calls only from the thread that seized, and lets the traced thread go when that
-//! thread ends, wherever it is. So whoever traces does it in a thread of its own, which ends with the work.
+//! The kernel accepts these calls only from the thread that seized, and detaches when that thread ends, for
+//! whatever reason. So all tracing of a thread happens in a thread of its own, which ends with the work.
 
 mod signals;
 
@@ -24,7 +24,7 @@ const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
 const PTRACE_LISTEN: libc::c_uint = 0x4208;
 /// `PTRACE_EVENT_STOP`, above the signal in the status of a stop.
 const EVENT_STOP: i32 = 128;
-/// What `PTRACE_O_TRACESYSGOOD` adds to the signal of a stop at a system call.
+/// The bit that `PTRACE_O_TRACESYSGOOD` adds to the signal of a stop at a system call.
 const SYSTEM_CALL_STOP: i32 = libc::SIGTRAP | 0x80;
 /// Largest size of the extended state: AMX needs 11 KiB today.
 const EXTENDED_STATE_LIMIT: usize = 64 << 10;
@@ -33,7 +33,7 @@ const EXTENDED_STATE_LIMIT: usize = 64 << 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct FilterInstruction {
-    /// What it does.
+    /// Its operation.
     pub code: u16,
     /// Instructions to skip if a comparison holds.
     pub jump_true: u8,
@@ -43,16 +43,16 @@ pub struct FilterInstruction {
     pub constant: u32,
 }
 
-/// Why a traced thread stands still, or that it no longer does.
+/// Why a traced thread is stopped, or that it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It was interrupted on our request, on its way out of the kernel, with no signal to deliver.
+    /// It stopped on our request, on its way out of the kernel, with no signal to deliver.
     Interrupted,
-    /// It takes part in a stop of the whole process (job control).
+    /// It is stopped with its whole process (job control).
     Group,
     /// It enters or leaves a system call.
     SystemCall,
-    /// It has executed another program, of which no instruction has run.
+    /// It has executed another program, and has not run any of its instructions.
     Exec,
     /// A signal is about to be delivered to it.
     Signal(i32),
@@ -73,22 +73,23 @@ pub enum Resume {
 #[derive(Debug)]
 pub struct Tracee {
     thread: Pid,
-    /// Whether its end is to be reported to us as its parent too, and must not be swallowed here.
+    /// Whether we, as its parent, must also see its exit, so that we must not reap it here.
     our_child: bool,
     detached: bool,
 }
 
 impl Tracee {
-    /// Starts tracing a thread, which runs on. `our_child`: it is the main thread of a child of our process.
+    /// Starts tracing a thread, without stopping it. `our_child`: it is the main thread of a child of our
+    /// process.
     ///
     /// # Errors
-    /// `EPERM` if it is traced already or the kernel forbids it, `ESRCH` if it has ended.
+    /// `EPERM` if another tracer has it or the kernel forbids it, `ESRCH` if it has ended.
     pub fn seize(thread: Pid, our_child: bool) -> io::Result<Self> {
         Self::seize_with(thread, our_child, libc::PTRACE_O_TRACESYSGOOD)
     }
 
-    /// Starts tracing a thread, which runs on, and stops whenever it executes a program. `our_child`: as for
-    /// [`Tracee::seize`].
+    /// Starts tracing a thread, without stopping it; it will stop whenever it executes a program.
+    /// `our_child`: as for [`Tracee::seize`].
     ///
     /// # Errors
     /// As [`Tracee::seize`].
@@ -114,13 +115,13 @@ impl Tracee {
         request(libc::PTRACE_INTERRUPT, self.thread, 0, 0)
     }
 
-    /// Waits for its next stop; `None` if there was none until then.
+    /// Waits for its next stop; `None` if there is none before the deadline.
     ///
     /// # Errors
     /// What `waitid` returns.
     pub fn wait(&self, deadline: Instant) -> io::Result<Option<Stop>> {
-        // There is no call that waits for a child with a limit. A thread that only has a system call to make
-        // stops within microseconds; sleeping would let it stand still ten times as long as it needs.
+        // No system call waits for a child with a time limit. A thread that only has a system call to make
+        // stops within microseconds; if we slept, it would stand still ten times as long as necessary.
         let patience = Instant::now() + Duration::from_micros(300);
         loop {
             if let Some(stop) = self.look()? {
@@ -138,7 +139,7 @@ impl Tracee {
         }
     }
 
-    /// Waits for its next stop, however long that takes; `None` once `given_up` says so.
+    /// Waits for its next stop, however long that takes; `None` once `given_up` returns true.
     ///
     /// # Errors
     /// What `waitid` returns.
@@ -161,7 +162,7 @@ impl Tracee {
         let looking = libc::WNOHANG | libc::__WALL | libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
         let Some((code, status)) = wait_id(self.thread, looking)? else { return Ok(None) };
         if code != libc::CLD_TRAPPED && code != libc::CLD_STOPPED {
-            // The end of a thread that nobody else waits for would stay as a zombie.
+            // A thread that has ended would stay as a zombie, since no other code waits for it.
             if !self.our_child {
                 wait_id(self.thread, libc::WNOHANG | libc::__WALL | libc::WEXITED)?;
             }
@@ -179,10 +180,10 @@ impl Tracee {
         }))
     }
 
-    /// Lets it run on, with a signal to deliver, or 0.
+    /// Lets it run on, and delivers a signal if that is not 0.
     ///
     /// # Errors
-    /// `ESRCH` if it does not stand still, or was killed.
+    /// `ESRCH` if it is not stopped, or was killed.
     pub fn resume(&self, how: Resume, signal: i32) -> io::Result<()> {
         let operation = match how {
             Resume::Freely => libc::PTRACE_CONT,
@@ -191,18 +192,18 @@ impl Tracee {
         request(operation, self.thread, 0, usize::try_from(signal).unwrap_or(0))
     }
 
-    /// Leaves it stopped with its process, until that is continued.
+    /// Leaves it stopped together with its process, until the process is continued.
     ///
     /// # Errors
-    /// `EIO` if it takes part in no such stop, `ESRCH` if it was killed.
+    /// `EIO` if its process is not stopped, `ESRCH` if it was killed.
     pub fn stay_stopped(&self) -> io::Result<()> {
         request(PTRACE_LISTEN, self.thread, 0, 0)
     }
 
-    /// Stops tracing it; it must stand still, and runs on, with a signal to deliver, or 0.
+    /// Stops tracing it. It must be stopped; it runs on, and gets a signal if that is not 0.
     ///
     /// # Errors
-    /// `ESRCH` if it does not stand still, or was killed.
+    /// `ESRCH` if it is not stopped, or was killed.
     pub fn detach(mut self, signal: i32) -> io::Result<()> {
         self.detached = true;
         request(libc::PTRACE_DETACH, self.thread, 0, usize::try_from(signal).unwrap_or(0))
@@ -211,7 +212,7 @@ impl Tracee {
     /// Its general registers.
     ///
     /// # Errors
-    /// `ESRCH` if it does not stand still, or was killed.
+    /// `ESRCH` if it is not stopped, or was killed.
     pub fn registers(&self) -> io::Result<Registers> {
         let mut registers = MaybeUninit::<Registers>::zeroed();
         let mut vector =
@@ -265,7 +266,7 @@ impl Tracee {
     }
 
     /// One of its seccomp filters, the last installed first. Needs `CAP_SYS_ADMIN` in the initial user
-    /// namespace, and that no filter applies to us.
+    /// namespace; no filter may apply to us.
     ///
     /// # Errors
     /// `ENOENT` beyond the last, `EACCES` without the right, `EINVAL` for a thread without filters, `EIO` if
@@ -281,20 +282,20 @@ impl Tracee {
 impl Drop for Tracee {
     fn drop(&mut self) {
         if !self.detached {
-            // Fails where the thread runs; the kernel lets it go when our own thread ends.
+            // Fails if the thread runs; the kernel detaches it when our own thread ends.
             let _ = request(libc::PTRACE_DETACH, self.thread, 0, 0);
         }
     }
 }
 
-/// Whether ptrace(2) is to be had at all: a thread is asked for that no kernel has.
+/// Checks whether we may call ptrace(2), with a thread id that no kernel gives out.
 ///
 /// # Errors
-/// What a seccomp filter that applies to us answers.
+/// The error of a seccomp filter that applies to us.
 pub fn is_callable() -> io::Result<()> {
     // Above every PID that a kernel gives out (PID_MAX_LIMIT, 2^22).
-    let Some(nobody) = Pid::new(i32::MAX) else { return Ok(()) };
-    match request(libc::PTRACE_SEIZE, nobody, 0, 0) {
+    let Some(no_thread) = Pid::new(i32::MAX) else { return Ok(()) };
+    match request(libc::PTRACE_SEIZE, no_thread, 0, 0) {
         Err(error) if error.raw_os_error() != Some(libc::ESRCH) => Err(error),
         _ => Ok(()),
     }
@@ -306,15 +307,14 @@ fn request(operation: libc::c_uint, thread: Pid, address: usize, data: usize) ->
 
 /// As [`request`], for operations whose result is a number.
 fn count(operation: libc::c_uint, thread: Pid, address: usize, data: usize) -> io::Result<usize> {
-    // SAFETY: every operation used here reads or writes at most what its caller's `data` points to, a live
-    // value of the size that `address`, the value itself, or the kernel's earlier answer gives; none touches
+    // SAFETY: every operation used here reads or writes at most what its caller's `data` points to: a live
+    // value of the size that `address`, the value itself, or the kernel's earlier answer gives. None touches
     // other memory of ours.
     let result = unsafe { libc::ptrace(operation, thread.get(), address, data) };
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// The reason and the status of a change; `None` if there is none. A thread that is no longer there has
-/// ended.
+/// The code and the status of a change; `None` if there is none. A thread that no longer exists has ended.
 fn wait_id(thread: Pid, options: libc::c_int) -> io::Result<Option<(i32, i32)>> {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     loop {

@@ -1,11 +1,11 @@
-//! Records that a BPF program wrote, as bytes of a ring buffer.
+//! Records of BPF programs, as bytes of a ring buffer.
 
 /// Reads a record from the start of `bytes`; `None` if there are too few.
 pub fn read<T: aya::Pod>(bytes: &[u8]) -> Option<T> {
     if bytes.len() < size_of::<T>() {
         return None;
     }
-    // SAFETY: there are enough bytes, and a `Pod` is valid whatever they are.
+    // SAFETY: there are enough bytes, and any bytes make a valid `Pod`.
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 

@@ -1,7 +1,6 @@
-//! Descriptors of other processes, taken as they are: with the rights that the process has by them, and no
-//! more.
+//! Duplicates descriptors of other processes: with the rights that the process has through them, and no more.
 //!
-//! Opening /proc/PID/fd/N is something else: it opens the file anew, with the rights of whoever opens.
+//! Opening /proc/PID/fd/N differs: it opens the file anew, with the rights of the process that opens.
 
 use std::{io, os::fd::OwnedFd};
 
@@ -21,18 +20,18 @@ const KCMP_FILES: libc::c_int = 2;
 /// The descriptors of a thread.
 #[derive(Debug)]
 pub struct Descriptors<'p> {
-    /// The thread's pidfd, where the kernel has such; else its process's is used.
+    /// The thread's pidfd where the kernel has such; otherwise we use its process's.
     of_thread: Option<OwnedFd>,
     of_process: BorrowedFd<'p>,
 }
 
 impl<'p> Descriptors<'p> {
-    /// Those of a thread of the process with this pidfd; `None` where they are not the process's and the
-    /// kernel, before Linux 6.9, gives no way to them.
+    /// The descriptors of a thread of the process with this pidfd. `None` if the thread has a table of its
+    /// own and the kernel, before Linux 6.9, gives no access to it.
     ///
     /// # Errors
-    /// What `pidfd_open` returns.
-    pub fn of(process: BorrowedFd<'p>, pid: Pid, thread: Pid) -> io::Result<Option<Self>> {
+    /// The error of `pidfd_open`.
+    pub fn of_thread(process: BorrowedFd<'p>, pid: Pid, thread: Pid) -> io::Result<Option<Self>> {
         let own = |of_thread| Some(Self { of_thread, of_process: process });
         if thread == pid {
             return Ok(own(None));
@@ -45,10 +44,10 @@ impl<'p> Descriptors<'p> {
         }
     }
 
-    /// Takes a descriptor (`pidfd_getfd(2)`, Linux 5.6). Needs the right to trace.
+    /// Duplicates a descriptor (`pidfd_getfd(2)`, Linux 5.6). Needs the right to trace.
     ///
     /// # Errors
-    /// `EBADF` if there is none with this number, `EPERM` without the right, `ENOSYS` under old seccomp
+    /// `EBADF` if no descriptor has this number, `EPERM` without the right, `ENOSYS` under old seccomp
     /// filters.
     pub fn take(&self, number: i32) -> io::Result<OwnedFd> {
         let pidfd = self.of_thread.as_ref().map_or(self.of_process, |pidfd| pidfd.as_fd());
@@ -56,8 +55,8 @@ impl<'p> Descriptors<'p> {
     }
 }
 
-/// Whether two threads have one table of descriptors. Kernels without kcmp(2) are believed to: what is taken
-/// is looked at all the same.
+/// Whether two threads share one table of descriptors. Without kcmp(2) we assume that they do: every
+/// descriptor that we take is checked anyway.
 fn are_shared(one: Pid, other: Pid) -> bool {
     // SAFETY: compares two pointers of the kernel's; no memory of ours is touched.
     let result = unsafe { libc::syscall(libc::SYS_kcmp, one.get(), other.get(), KCMP_FILES, 0, 0) };
@@ -78,7 +77,7 @@ mod tests {
     fn a_descriptor_keeps_its_rights() {
         let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
         let pid = Pid::own();
-        let descriptors = Descriptors::of(own.as_fd(), pid, pid).unwrap().unwrap();
+        let descriptors = Descriptors::of_thread(own.as_fd(), pid, pid).unwrap().unwrap();
         let file = File::open("/proc/self/exe").unwrap();
         let mut taken = File::from(descriptors.take(file.as_raw_fd()).unwrap());
         taken.read_exact(&mut [0; 4]).unwrap();
@@ -102,7 +101,7 @@ mod tests {
         let (id, number) = hear.recv().unwrap();
         let id = Pid::new(id.as_raw_nonzero().get()).unwrap();
         assert!(!are_shared(Pid::own(), id));
-        match Descriptors::of(own.as_fd(), Pid::own(), id).unwrap() {
+        match Descriptors::of_thread(own.as_fd(), Pid::own(), id).unwrap() {
             Some(descriptors) => {
                 let mut text = [0; 9];
                 File::from(descriptors.take(number).unwrap()).read_exact(&mut text).unwrap();

@@ -1,11 +1,11 @@
-//! Waking who waits on a futex in a file that several processes map.
+//! Wakes threads that wait on a futex in a file that several processes map.
 
 use std::{fs::File, io, sync::atomic::AtomicU32};
 
 use super::unread_map::UnreadMap;
 
-/// The first bytes of a shared file, mapped only so that futexes there have an address in this process: the
-/// kernel looks a futex up by it, without the danger that touching the memory has.
+/// The first bytes of a shared file, mapped only so that its futexes have an address in this process. The
+/// kernel finds a futex by that address; touching the memory itself would be dangerous.
 #[derive(Debug)]
 pub struct FutexPage {
     map: UnreadMap,
@@ -17,10 +17,10 @@ impl FutexPage {
     /// # Errors
     /// What `mmap` returns.
     pub fn map(file: &File, length: usize) -> io::Result<Self> {
-        Ok(Self { map: UnreadMap::of(file, 0, length)? })
+        Ok(Self { map: UnreadMap::new(file, 0, length)? })
     }
 
-    /// Wakes all who wait on the futex at this offset, in whatever process.
+    /// Wakes all threads that wait on the futex at this offset, in any process.
     ///
     /// # Errors
     /// `InvalidInput` for an offset outside the page or not divisible by four; what `futex` returns.
@@ -30,7 +30,7 @@ impl FutexPage {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         // SAFETY: the kernel takes the address as a name, and neither reads nor writes there (futex(2),
-        // FUTEX_WAKE); what is not mapped is an error.
+        // FUTEX_WAKE); an unmapped address is an error.
         let woken = unsafe {
             libc::syscall(libc::SYS_futex, self.map.address() + offset, libc::FUTEX_WAKE, i32::MAX)
         };

@@ -1,8 +1,8 @@
-//! Keeps the calling thread from being interrupted by the signals that people end programs with.
+//! Keeps signals that usually end a program from interrupting the calling thread.
 
 use std::{mem::MaybeUninit, os::unix::process::CommandExt as _, process::Command};
 
-/// Signals that are blocked in the calling thread until this is dropped there.
+/// Signals that are blocked in the calling thread until this value is dropped, in the same thread.
 #[derive(Debug)]
 pub struct Blocked {
     before: libc::sigset_t,
@@ -16,7 +16,7 @@ impl Blocked {
         Self::block(&set_of(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT]))
     }
 
-    /// Blocks all that can be blocked.
+    /// Blocks all signals that can be blocked.
     pub fn all() -> Self {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: `sigfillset` initialises the set.
@@ -37,25 +37,24 @@ impl Blocked {
     }
 }
 
-/// What asks a program to end.
+/// The signals that ask a program to end.
 const ASK: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// Leaves SIGINT, SIGTERM and SIGHUP to other threads, in the calling one and in those that it starts from
-/// here on. The kernel hands a signal to the main thread where that takes it, and tells no other, even if the
-/// main thread waits for what never comes.
+/// Leaves SIGINT, SIGTERM and SIGHUP to other threads: blocks them in the calling thread and in those that it
+/// starts from here on. If the main thread does not block a signal, the kernel hands it to that thread and to
+/// no other, even if it waits for ever.
 pub fn leave_to_others() {
     // SAFETY: a set that is initialised.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set_of(&ASK), std::ptr::null_mut()) };
 }
 
-/// Has the calling thread get them.
+/// Unblocks them in the calling thread.
 pub fn take() {
     // SAFETY: as above.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set_of(&ASK), std::ptr::null_mut()) };
 }
 
-/// Has a command get them, whatever the thread blocks that starts it: a mask is inherited, also by programs
-/// that know nothing of it.
+/// Unblocks them for a command: a thread's mask is inherited, also by programs that do not expect that.
 pub fn let_have(command: &mut Command) {
     let unblock = || {
         take();
@@ -79,7 +78,8 @@ fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        // SAFETY: a mask that `pthread_sigmask` gave; the thread is the same, as this value cannot leave it.
+        // SAFETY: a mask that `pthread_sigmask` returned; the thread is the same, as this value cannot leave
+        // it.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut()) };
     }
 }

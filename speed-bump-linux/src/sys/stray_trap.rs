@@ -1,25 +1,24 @@
-//! SIGTRAPs that breakpoints of the processor may cause, and that must not be delivered: they end most
-//! programs.
+//! SIGTRAPs that hardware breakpoints may cause, and that must not be delivered: they end most programs.
 //!
-//! A register of the processor, DR6, says which breakpoint was hit. On virtual machines that is sometimes
-//! lost: KVM before Linux 6.14 loads an old value where it handles an exit on its fast path (its change "KVM:
-//! x86: Load DR6 with guest value only before entering .vcpu_run() loop"). Without a cause, the kernel takes
-//! the exception for the instruction `int1` (arch/x86/kernel/traps.c, `exc_debug_user`: `icebp`), and sends a
-//! SIGTRAP. Seen about once in five thousand hits.
+//! A register of the processor, DR6, says which breakpoint was hit. On virtual machines it is sometimes lost:
+//! KVM before Linux 6.14 loads an old value when it handles an exit on its fast path (its change "KVM: x86:
+//! Load DR6 with guest value only before entering .vcpu_run() loop"). Without a cause in DR6, the kernel
+//! takes the exception for the instruction `int1` (arch/x86/kernel/traps.c, `exc_debug_user`: `icebp`), and
+//! sends a SIGTRAP. We saw it about once in five thousand hits.
 //!
-//! So breakpoints are set only in threads that are traced, which stop before a signal is delivered. Without
-//! the signal the thread executes the same instruction again, and with it hits the breakpoint again.
+//! So we set breakpoints only in traced threads, which stop before a signal is delivered. Without the signal
+//! the thread executes the same instruction again, and hits the breakpoint again.
 
 use std::{io, time::Instant};
 
 use super::ptrace::{Resume, Stop, Tracee};
 use crate::units::VirtualAddress;
 
-/// What to deliver of the signal for which the thread stopped: nothing if it comes from a breakpoint at one
-/// of these places.
+/// The signal to deliver to a thread that stopped for `signal`: none if it comes from a breakpoint at one of
+/// these places.
 ///
 /// # Errors
-/// The thread does not stand still for a signal.
+/// The thread is not stopped for a signal.
 pub fn to_deliver(signal: i32, tracee: &Tracee, places: &[VirtualAddress]) -> io::Result<i32> {
     Ok(if is_stray(signal, tracee, places)? { 0 } else { signal })
 }
@@ -28,12 +27,12 @@ fn is_stray(signal: i32, tracee: &Tracee, places: &[VirtualAddress]) -> io::Resu
     Ok(signal == libc::SIGTRAP && tracee.trapped_at()?.is_some_and(|place| places.contains(&place)))
 }
 
-/// Has a thread that stands still, but not for a signal, drop such a signal that it would get when it runs
-/// on. Breakpoints at these places must be gone. A signal to deliver, or 0; `None` if the thread does not
-/// stop any more until then.
+/// Drops such a signal if it is pending for a thread that is stopped for another reason. The breakpoints at
+/// these places must be gone. Returns a signal to deliver, or 0; `None` if the thread did not stop again in
+/// time.
 ///
 /// # Errors
-/// The thread does not stand still.
+/// The thread is not stopped.
 pub fn drop_pending(
     tracee: &Tracee,
     places: &[VirtualAddress],
@@ -42,7 +41,7 @@ pub fn drop_pending(
     if !tracee.is_pending(libc::SIGTRAP)? {
         return Ok(Some(0));
     }
-    // The kernel delivers what the thread itself has raised before anything else, and at once.
+    // The kernel delivers signals that the thread itself raised first, and at once.
     tracee.resume(Resume::Freely, 0)?;
     let Some(Stop::Signal(signal)) = tracee.wait(deadline)? else { return Ok(None) };
     to_deliver(signal, tracee, places).map(Some)
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
     use crate::units::Pid;
 
-    // What the kernel takes an exception without a cause for.
+    // The instruction for which the kernel takes an exception without a cause.
     std::arch::global_asm!(
         ".globl speed_bump_test_int1",
         "speed_bump_test_int1: .byte 0xf1",
@@ -72,7 +71,7 @@ mod tests {
         fn speed_bump_test_behind_int1();
     }
 
-    /// A traced child that waits for a byte, does something, and ends when the pipe does.
+    /// A traced child that waits for a byte, calls `act`, and ends when the pipe is closed.
     fn traced(act: impl Fn()) -> (Tracee, PipeWriter) {
         let (mut wait, go) = io::pipe().unwrap();
         // SAFETY: the child reads from a pipe, does what the test says, and ends without cleaning up.

@@ -1,7 +1,7 @@
-//! Mappings that nobody reads or writes: they give a place in a file an address in this process.
+//! Mappings that are never read or written: they give a place in a file an address in this process.
 //!
-//! Whoever may write the file may cut it, and what touches memory beyond its end dies of SIGBUS. So there is
-//! no way to that memory here.
+//! Any process that may write the file may truncate it, and an access beyond its end raises SIGBUS. So this
+//! type gives no access to the memory.
 
 use std::{io, os::fd::AsFd};
 
@@ -20,21 +20,20 @@ impl UnreadMap {
     ///
     /// # Errors
     /// What `mmap` returns.
-    pub fn of(file: impl AsFd, offset: u64, length: usize) -> io::Result<Self> {
-        // SAFETY: a new mapping at a place of the kernel's choosing, which no reference of ours ever leads
-        // to.
+    pub fn new(file: impl AsFd, offset: u64, length: usize) -> io::Result<Self> {
+        // SAFETY: a new mapping at a place that the kernel chooses; no reference of ours ever leads to it.
         let address = unsafe {
             mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, file.as_fd(), offset)?
         };
         Ok(Self { address: address.addr(), length })
     }
 
-    /// First address of the mapping.
+    /// Its address.
     pub fn address(&self) -> usize {
         self.address
     }
 
-    /// Its length in bytes, as it was asked for.
+    /// Its length in bytes, as requested.
     pub fn length(&self) -> usize {
         self.length
     }
@@ -44,7 +43,7 @@ impl Drop for UnreadMap {
     fn drop(&mut self) {
         // SAFETY: our own mapping, which nothing refers to.
         let unmapped = unsafe { munmap(std::ptr::without_provenance_mut(self.address), self.length) };
-        // It fails for what is not mapped, and this is.
+        // It fails only for memory that is not mapped, and this is.
         let _ = unmapped;
     }
 }

@@ -4,17 +4,17 @@ use std::io::{IoSlice, IoSliceMut};
 
 use crate::units::{Pid, VirtualAddress};
 
-/// Parts of one call (`UIO_MAXIOV`, include/uapi/linux/uio.h).
+/// The most parts of one call (`UIO_MAXIOV`, include/uapi/linux/uio.h).
 pub const PARTS: usize = 1_024;
 
-/// Reads memory at an address; returns how many bytes were read, from the first on. 0 where nothing can be
-/// read: no such process, no right to it, nothing mapped there.
+/// Reads memory at an address. Returns how many bytes were read; 0 if nothing can be read: no such process,
+/// no right to read it, nothing mapped there.
 pub fn read(pid: Pid, address: VirtualAddress, buffer: &mut [u8]) -> usize {
     read_parts(pid, &[(address, buffer.len())], buffer)
 }
 
-/// Reads several parts of memory, each of a length, one behind the other into a buffer. The first part that
-/// cannot be read ends it; returns how many bytes were read. Parts beyond [`PARTS`] are not read.
+/// Reads several parts of memory, one behind the other, into a buffer. Stops at the first part that cannot be
+/// read, and after [`PARTS`]. Returns how many bytes were read.
 pub fn read_parts(pid: Pid, parts: &[(VirtualAddress, usize)], buffer: &mut [u8]) -> usize {
     let mut room = buffer.len();
     let mut remote = Vec::with_capacity(parts.len().min(PARTS));
@@ -25,8 +25,8 @@ pub fn read_parts(pid: Pid, parts: &[(VirtualAddress, usize)], buffer: &mut [u8]
         remote.push(libc::iovec { iov_base: std::ptr::without_provenance_mut(base), iov_len: length });
     }
     let mut local = [IoSliceMut::new(buffer)];
-    // SAFETY: `IoSliceMut` has the layout of `iovec` and leads to memory that is ours to write to for as long
-    // as the call takes. Remote addresses are checked by the kernel, and are not of this process.
+    // SAFETY: `IoSliceMut` has the layout of `iovec` and points to memory that we may write for the whole
+    // call. The kernel checks the remote addresses; they are not of this process.
     let read = unsafe {
         libc::process_vm_readv(
             pid.get(),

@@ -1,10 +1,10 @@
 //! A watchdog that continues this process when it is stopped at a bad moment.
 //!
-//! A thread of another process that we trace stands still for as long as we do. SIGSTOP cannot be blocked,
-//! and Ctrl-Z stops all processes of a group. So a child in a group of its own looks whether we are stopped,
-//! and continues us. When the work is done, we stop ourselves, as somebody wanted us to stop.
+//! A thread of another process that we trace stays stopped as long as we are. SIGSTOP cannot be blocked, and
+//! Ctrl-Z stops all processes of a group. So a child in a group of its own checks whether we are stopped, and
+//! continues us. When the work is done, we stop ourselves, as the user wanted.
 //!
-//! Whoever continues us in between is not noticed: then we are stopped once more than was asked for.
+//! We do not notice if someone else continues us in between: then we stop once more than necessary.
 
 use std::{
     fs::File,
@@ -16,22 +16,26 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use super::signals::Blocked;
 
-/// How often it looks, in ns: a traced thread stands still for so long too much.
+/// Time between two checks, in ns: how much longer than necessary a traced thread may be stopped.
 const LOOK_EVERY: libc::c_long = 500_000;
 
 /// The watchdog, until this is dropped. The thread that started it must not end before.
 #[derive(Debug)]
 pub struct Watchdog {
     child: libc::pid_t,
-    /// Has a byte for each time that the watchdog continued us.
+    /// The child writes a byte for each time that it continued us.
     continued: PipeReader,
 }
 
 impl Watchdog {
-    /// Watches this process from here on. `None` if the system allows no such child: then a stop is a stop.
+    /// Starts to watch this process. `None` if the system allows no such child: then a stop is a stop.
     pub fn start() -> Option<Self> {
         let started = Self::try_start();
-        started.inspect_err(|error| tracing::debug!("nobody watches for stops of this process: {error}")).ok()
+        started
+            .inspect_err(|error| {
+                tracing::debug!("cannot start the watchdog for stops of this process: {error}")
+            })
+            .ok()
     }
 
     fn try_start() -> io::Result<Self> {
@@ -40,12 +44,13 @@ impl Watchdog {
         rustix::io::ioctl_fionbio(&tell, true)?;
         let own_state = File::open("/proc/thread-self/stat")?;
         let own = std::process::id().cast_signed();
-        // The child inherits it: Ctrl-Z does not stop it before it has left our process group.
+        // The child inherits the mask: Ctrl-Z does not stop it before it has left our process group.
         let _quiet = Blocked::all();
         // Registers are 64 bits wide, and so are arguments that the C library passes on as they are.
         let nothing = 0_usize;
-        // SAFETY: a fork whose end is told by no signal, so that nobody takes it for a child of theirs. The
-        // child of a program with threads may do what a signal handler may, and `watch` does no more.
+        // SAFETY: a fork whose child's end sends no signal, so that no other code takes it for a child of its
+        // own. The child of a program with threads may do what a signal handler may, and `watch` does no
+        // more.
         let child = unsafe { libc::syscall(libc::SYS_clone, nothing, nothing, nothing, nothing, nothing) };
         match libc::pid_t::try_from(child) {
             Ok(0) => watch(own, own_state.as_raw_fd(), tell.as_raw_fd()),
@@ -58,7 +63,7 @@ impl Watchdog {
 impl Drop for Watchdog {
     fn drop(&mut self) {
         let mut status = 0;
-        // SAFETY: our own child, which nobody else waits for, and a valid pointer.
+        // SAFETY: our own child, which no other code waits for, and a valid pointer.
         unsafe {
             libc::kill(self.child, libc::SIGKILL);
             while libc::waitpid(self.child, &raw mut status, libc::__WALL) == -1
@@ -66,17 +71,17 @@ impl Drop for Watchdog {
             {}
         }
         if matches!(self.continued.read(&mut [0]), Ok(1)) {
-            // Cannot fail: it is our own process.
+            // Cannot fail: the process is our own.
             let _ = kill_process(getpid(), Signal::STOP);
         }
     }
 }
 
-/// What the watchdog does, with all signals blocked: system calls alone, and no allocation.
+/// The watchdog's work, with all signals blocked: system calls only, and no allocation.
 fn watch(watched: libc::pid_t, its_state: RawFd, tell: RawFd) -> ! {
-    // SAFETY: calls that a signal handler may make, with valid pointers. What is closed belongs to this child
-    // alone: it must hold nothing open for a process that may be killed. Where the kernel knows no such call
-    // (before 5.9), all stays open until the thread that started the child ends.
+    // SAFETY: calls that a signal handler may make, with valid pointers. The descriptors that are closed
+    // belong to this child alone: it must hold nothing open for a process that may be killed. If the kernel
+    // lacks the call (before 5.9), all stay open until the thread that started the child ends.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::setpgid(0, 0);
@@ -108,7 +113,7 @@ fn watch(watched: libc::pid_t, its_state: RawFd, tell: RawFd) -> ! {
     }
 }
 
-/// Whether the third field of a `stat` in /proc says that the thread is stopped, by nobody who traces it.
+/// Whether the third field of a `stat` in /proc says that the thread is stopped, and not by a tracer.
 fn is_stopped(stat: &[u8]) -> bool {
     let name_ends = stat.iter().rposition(|byte| *byte == b')');
     name_ends.and_then(|end| stat.get(end + 2)) == Some(&b'T')

@@ -1,4 +1,4 @@
-//! The processor's counter, by which the helper in a process measures time: how fast it counts.
+//! Measures how fast the processor's counter counts, by which the helper in a process measures time.
 
 use std::{iter, thread, time::Duration};
 
@@ -6,30 +6,30 @@ use speed_bump_abi::SiteArguments;
 
 use crate::{sys::clock, units::Nanos};
 
-/// What has to pass between two readings.
+/// The least time between two readings.
 const MIN_SPAN: Nanos = Nanos(4_000_000);
-/// The same, in a reading's own uncertainty: the rate is known to one part in so many.
+/// The same, as a multiple of a reading's own uncertainty: the rate is accurate to one part in this many.
 const MIN_SPAN_IN_DOUBTS: u64 = 10_000;
-/// Where the machine is too busy for that, this is enough.
+/// On a machine that is too busy for that, this is enough.
 const LONGEST_SPAN: Nanos = Nanos(100_000_000);
-/// How often both are read at most, until nothing came in between.
+/// How often we read both at most, until nothing came in between.
 const TRIES: usize = 32;
-/// Between two readings of the clock lies no more than this, if nothing else came in between.
+/// Two readings of the clock are at most this far apart, if nothing else came in between.
 const UNDISTURBED: Nanos = Nanos(150);
 
 /// A reading of the counter and of the clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     ticks: u64,
-    /// By `CLOCK_MONOTONIC`.
+    /// Of `CLOCK_MONOTONIC`.
     at: Nanos,
-    /// How far the two may lie apart.
+    /// The most time between the two.
     doubt: Nanos,
 }
 
 impl Reading {
     /// Of several readings, the one with the least time in between: a thread that loses its processor between
-    /// the counter and the clock has read two different moments.
+    /// reading the counter and the clock has read two different moments.
     pub(crate) fn now() -> Self {
         let mut readings = iter::repeat_with(Self::once).take(TRIES);
         least_disturbed(&mut readings).unwrap_or_else(Self::once)
@@ -42,18 +42,18 @@ impl Reading {
         Self { ticks, at: Nanos(before.0.saturating_add(doubt.0 / 2)), doubt }
     }
 
-    /// What the counter showed.
+    /// The value of the counter.
     pub(crate) fn ticks(self) -> u64 {
         self.ticks
     }
 
-    /// When that was, by `CLOCK_MONOTONIC`.
+    /// The time of the reading, by `CLOCK_MONOTONIC`.
     pub(crate) fn at(self) -> Nanos {
         self.at
     }
 
-    /// How many ns pass in [`SiteArguments::TICKS`] of it, by what passed since; 0 where that cannot be.
-    /// Waits until enough has passed.
+    /// How many ns [`SiteArguments::TICKS`] of the counter take, from the ticks since this reading; 0 if that
+    /// is impossible. Waits until enough time has passed.
     pub(crate) fn tick_ns(self) -> u32 {
         loop {
             let later = Self::now();
@@ -66,7 +66,7 @@ impl Reading {
         }
     }
 
-    /// What has to lie between this reading and a later one.
+    /// The time that must be between this reading and a later one.
     fn enough(self, later: Self) -> Nanos {
         let doubt = self.doubt.0.saturating_add(later.doubt.0) / 2;
         Nanos(doubt.saturating_mul(MIN_SPAN_IN_DOUBTS)).clamp(MIN_SPAN, LONGEST_SPAN)
@@ -81,7 +81,7 @@ impl Reading {
     }
 }
 
-/// The first that nothing came in between of, or else that of which the least did.
+/// The first reading that nothing disturbed, or else the one that was disturbed the least.
 fn least_disturbed(readings: &mut impl Iterator<Item = Reading>) -> Option<Reading> {
     let mut best: Option<Reading> = None;
     for reading in readings {
@@ -95,14 +95,14 @@ fn least_disturbed(readings: &mut impl Iterator<Item = Reading>) -> Option<Readi
     best
 }
 
-/// What the counter shows.
+/// Reads the counter.
 #[cfg(target_arch = "x86_64")]
 fn ticks() -> u64 {
     // SAFETY: reads a counter, which nothing forbids our own process.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// What the counter shows.
+/// Reads the counter.
 #[cfg(target_arch = "aarch64")]
 fn ticks() -> u64 {
     let ticks;
@@ -119,7 +119,7 @@ mod tests {
 
     const AT_ONE_MS: Reading = Reading { ticks: 5_000, at: Nanos(1_000_000), doubt: Nanos(100) };
 
-    /// A later one, of a counter with two ticks a ns.
+    /// A later reading, of a counter with two ticks per ns.
     fn later(by: u64, doubt: u64) -> Reading {
         let Reading { ticks, at, .. } = AT_ONE_MS;
         Reading { ticks: ticks + 2 * by, at: Nanos(at.0 + by), doubt: Nanos(doubt) }

@@ -1,9 +1,9 @@
-//! What calibration found, kept for the next session until the machine is booted again.
+//! Keeps the results of calibration for later sessions, until the machine reboots.
 //!
-//! Measuring takes half a second, and what it finds depends on boot, kernel, processor and program. So it is
-//! kept in a file of root's in /run. The file is used if nobody but its owner can have written it, and if
-//! everything in it makes sense; otherwise the machine is measured as if there were none. Each session
-//! [checks](super::check) what it needs of it.
+//! Measuring takes half a second, and the result depends on boot, kernel, processor and program. So we keep
+//! it in a file of root's in /run. We use the file only if no other user can have written it, and if
+//! everything in it is plausible; otherwise we measure the machine. Each session [checks](super::check) the
+//! costs that it needs.
 
 mod file;
 
@@ -25,14 +25,14 @@ use crate::{
     units::Nanos,
 };
 
-/// Where the file is.
+/// The file's path.
 const FOLDER: &str = "/run/speed-bump-ebpf";
-/// Nothing that is measured for a call takes as long, not even on an emulated processor.
+/// No measured cost of a call is this high, not even on an emulated processor.
 const MAX: Nanos = Nanos(10_000_000);
 /// Bytes of /proc/cpuinfo that hold the first processor's lines.
 const CPUINFO_BYTES: u64 = 4096;
-/// What tells one model of processor from another there, on x86-64 and aarch64. The rest changes from read to
-/// read, or tells processors of a machine apart.
+/// The fields there that identify the model of processor, on x86-64 and aarch64. Other fields change from
+/// read to read, or differ between the processors of a machine.
 const CPUINFO_NAMES: [&str; 11] = [
     "vendor_id",
     "cpu family",
@@ -47,11 +47,11 @@ const CPUINFO_NAMES: [&str; 11] = [
     "CPU revision",
 ];
 
-/// What costs depend on.
+/// The facts that costs depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Key {
-    /// This boot of the machine: it may have other settings the next time.
+    /// This boot of the machine: it may have other settings next time.
     boot_id: String,
     /// The kernel's release.
     kernel: String,
@@ -68,13 +68,13 @@ struct Contents {
     key: Key,
     form: Form,
     costs: Vec<SiteCost>,
-    /// Of the way in and of the way back.
+    /// For the way in and for the way back.
     coldness: [KeptColdness; Coldness::WAYS],
     nop5_survives_forks: bool,
     signal: Option<Nanos>,
 }
 
-/// [`Coldness`], whose own crate knows no formats.
+/// [`Coldness`] in a serializable form: its own crate has no serde.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeptColdness {
@@ -83,8 +83,7 @@ struct KeptColdness {
     segments: [(u32, u32); Coldness::SEGMENTS],
 }
 
-/// The costs of this machine that are kept, and may be kept. It does nothing where there is no place for
-/// that.
+/// The kept costs of this machine. Does nothing if there is no place for them.
 #[derive(Clone, Debug)]
 pub struct KeptCosts {
     folder: PathBuf,
@@ -92,14 +91,14 @@ pub struct KeptCosts {
 }
 
 impl KeptCosts {
-    /// Of the running kernel and program.
-    pub fn of(kernel: &KernelFacts) -> Self {
+    /// For the running kernel and program.
+    pub fn for_kernel(kernel: &KernelFacts) -> Self {
         let key = Key::read(kernel);
         let key = key.inspect_err(|error| tracing::info!("costs are not kept: {error}")).ok();
         Self { folder: FOLDER.into(), key }
     }
 
-    /// What is kept, if it is of this machine as it is now.
+    /// The kept costs, if they are of this machine in its present state.
     pub fn read(&self, kernel: &KernelFacts) -> Option<CostTable> {
         let key = self.key.as_ref()?;
         match file::read(&self.folder) {
@@ -114,7 +113,7 @@ impl KeptCosts {
         }
     }
 
-    /// Keeps a table in place of what was kept.
+    /// Keeps a table in place of the former one.
     pub fn write(&self, table: &CostTable) {
         let Some(key) = self.key.clone() else { return };
         let contents = contents(table, key);
@@ -149,7 +148,7 @@ impl Key {
     }
 }
 
-/// The model of the first processor.
+/// The first processor's model.
 ///
 /// # Errors
 /// The kernel does not say.
@@ -183,7 +182,7 @@ fn contents(table: &CostTable, key: Key) -> Contents {
     }
 }
 
-/// The table in a file, or why it is not to be used.
+/// The table in a file, or why it cannot be used.
 fn table(bytes: &[u8], key: &Key, kernel: &KernelFacts) -> Result<CostTable, String> {
     let contents: Contents = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     if contents.key != *key {

@@ -1,22 +1,22 @@
-//! The line from what tells that the caches are cold to what that costs, through what was measured.
+//! The line from an indicator of cold caches to their cost, through measured points.
 
 use speed_bump_abi::{ColdSegment, Coldness};
 
-/// Groups of calls that are measured, each expected to be colder than the one before; the first is warm.
+/// The measured groups of calls, each expected to be colder than the one before; the first is warm.
 pub(super) const GROUPS: usize = Coldness::SEGMENTS + 1;
-/// The greatest factor that is believed.
+/// The greatest factor that we accept.
 pub(super) const MAX_FACTOR: u32 = 24 * Coldness::ONE;
 
-/// What the calls of one group took, in ns.
+/// The times of one group's calls, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Group {
-    /// What tells.
+    /// The indicator.
     pub told: u64,
-    /// The call, but for what the program sees itself.
+    /// The call, without the part that the program measures itself.
     pub rest: u64,
 }
 
-/// The line through the groups, as far as each is colder than the one before.
+/// The line through the groups, as long as each is colder than the one before.
 pub(super) fn line(groups: [Group; GROUPS]) -> Coldness {
     let [warm, colder @ ..] = groups;
     let mut coldness =

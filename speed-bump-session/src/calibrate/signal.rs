@@ -1,4 +1,4 @@
-//! What a signal costs beyond the trap that it is sent from: its delivery, and the return from its handler.
+//! The cost of a signal beyond that of the trap: its delivery, and the return from its handler.
 
 use std::io;
 
@@ -15,9 +15,9 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// The delay of the trial: the program's share, and as little for the helper as makes a signal.
+/// The delay of the trial: the program's share, and the smallest share for the helper that causes a signal.
 const TRIAL_DELAY: Nanos = Nanos(Policy::PROGRAMS_SHARE_NS + 1);
-/// How often it is measured.
+/// How often we measure it.
 const MEASUREMENTS: usize = 3;
 
 /// Measures what a signal costs, by signals to ourselves. Takes some tens of milliseconds.
@@ -31,7 +31,7 @@ pub fn measure_signal(costs: &mut CostTable, offsets: TaskOffsets) -> Result<(),
 }
 
 impl Bench {
-    /// Checks what is known of signals, and measures it if it is off or not known. Returns whether that was
+    /// Checks the known cost of signals, and measures it if it is off or unknown. Returns whether that was
     /// so.
     pub(super) fn check_signal(&mut self, costs: &mut CostTable) -> Result<bool, CalibrateError> {
         if let Some(kept) = costs.signal
@@ -44,13 +44,13 @@ impl Bench {
         Ok(true)
     }
 
-    /// The least of several measurements: whatever disturbs one makes it longer.
+    /// The smallest of several measurements: every disturbance makes one longer.
     fn least_signal(&mut self, costs: &CostTable) -> Result<Option<Nanos>, CalibrateError> {
         let measurements = (0..MEASUREMENTS).map(|_| self.signal(costs, CALLS));
         Ok(measurements.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().min())
     }
 
-    /// The same by so many signals; `None` where the processor has no stub for it.
+    /// The same from `calls` signals; `None` if the processor has no stub for it.
     fn signal(&mut self, costs: &CostTable, calls: usize) -> Result<Option<Nanos>, CalibrateError> {
         let Some((site, stub, unprobed)) = self.everyday() else { return Ok(None) };
         self.engine.set_coldness([costs.coldness[Coldness::WAY_IN as usize], Coldness::default()])?;

@@ -1,4 +1,4 @@
-//! Functions of our own to put probes on: one for each kind of site, with nothing else in it.
+//! Functions of our own for probes: one for each kind of site, with nothing else in it.
 
 use std::{fs, io};
 
@@ -38,13 +38,13 @@ impl Stub {
     /// Whether a forked child survives a call of it.
     ///
     /// # Errors
-    /// There could be no child.
+    /// No child could be made.
     pub fn survives_fork(self) -> io::Result<bool> {
         fork::survives(self.function)
     }
 }
 
-/// Where they lie in the file `/proc/self/exe`.
+/// Their offsets in the file `/proc/self/exe`.
 ///
 /// # Errors
 /// `/proc/self/maps` cannot be read, or does not contain the stubs.

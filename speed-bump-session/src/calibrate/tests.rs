@@ -71,7 +71,7 @@ fn programs_for_older_kernels_count_and_delay_here_too() {
         return skip!("{why}");
     }
     for form in [Form::Single, Form::Bounded, Form::Copied] {
-        // Counts of calls and of delays are looked at on the way.
+        // Checks the counts of calls and of delays on the way.
         let calibration = measure_form(form).unwrap();
         assert_eq!(calibration.form(), form);
         assert!(calibration.cost(SiteKind::SingleStep).floor.0 > 0, "{form:?}");

@@ -1,4 +1,4 @@
-//! What the way back costs more after a long spin, which leaves the caches to others.
+//! By how much the way back takes longer after a long spin, in which others used the caches.
 
 use speed_bump_abi::{Coldness, FunctionEntry, SiteArguments};
 
@@ -9,13 +9,13 @@ use super::{
 };
 use crate::units::Nanos;
 
-/// The delay of each group, and how many calls it has: enough for a median, and start-up stays fast.
+/// The delay of each group, and its number of calls: enough for a median and for a fast start.
 const DELAYS: [(Nanos, usize); GROUPS] =
     [(TRIAL_DELAY, 96), (Nanos(100_000), 64), (Nanos(500_000), 40), (Nanos(2_000_000), 24)];
 
 impl Bench {
-    /// Measures the way back, with the way in known. The function after the stubs' own is used, which has
-    /// nothing in its counters yet.
+    /// Measures the way back; the way in is known. Uses the function after the stubs' own, whose counters are
+    /// still empty.
     pub(super) fn way_back(&mut self) -> Result<Coldness, CalibrateError> {
         let Some((site, stub, unprobed)) = self.everyday() else { return Ok(Coldness::default()) };
         let function = u32::try_from(self.stubs.len()).unwrap_or(u32::MAX);

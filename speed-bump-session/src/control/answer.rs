@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{RequestError, SCHEMA};
 use crate::{printable::printable_json, units::Nanos};
 
-/// The first line of whoever answers.
+/// The first line from the session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Greeting {
     /// The protocol: [`SCHEMA`].
@@ -16,7 +16,7 @@ pub struct Greeting {
 }
 
 impl Greeting {
-    /// That of this tool.
+    /// This tool's.
     pub fn own() -> Self {
         Self { schema: SCHEMA.to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }
     }
@@ -26,29 +26,29 @@ impl Greeting {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer<T> {
-    /// What was asked for.
+    /// The result.
     Ok(T),
-    /// Why not.
+    /// The error.
     Error(RequestError),
 }
 
-/// An answer with its `id`, as it is read.
+/// An answer with its `id`, for reading.
 #[derive(Debug, Deserialize)]
 pub struct Answered<T> {
     #[serde(flatten)]
     pub(crate) answer: Answer<T>,
 }
 
-/// What a session is about.
+/// The facts about a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
-    /// The processes that were named.
+    /// The processes that the user named.
     pub pids: Vec<i32>,
     /// Its targets.
     pub targets: Vec<TargetAbout>,
 }
 
-/// A target, with the dose that it has now.
+/// A target with its present dose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetAbout {
     /// Pattern as the user wrote it.
@@ -57,42 +57,42 @@ pub struct TargetAbout {
     pub delay_ns: u64,
     /// Every how many calls.
     pub frequency: u64,
-    /// Functions that are known now.
+    /// The number of functions that are known now.
     pub functions: usize,
 }
 
-/// Doses hold.
+/// Doses were set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DosesSet {
     pub(crate) at_ns: Nanos,
-    /// What each of the lines has changed.
+    /// The effect of each line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) lines: Vec<LineSet>,
 }
 
-/// What a line has changed.
+/// The effect of a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineSet {
-    /// Targets that the line names: what becomes known later has the dose too.
+    /// The number of targets that the line names; their future functions get the dose too.
     pub(crate) targets: usize,
-    /// Functions that are known now.
+    /// The number of functions that are known now.
     pub(crate) functions: usize,
-    /// The delays that they have now.
+    /// The delays of these functions now.
     pub(crate) delay_ns: Vec<u64>,
 }
 
-/// Targets came and went.
+/// Targets were added and dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetsChanged {
-    /// The numbers of those that came, in their order.
+    /// The numbers of those that were added, in order.
     pub(crate) targets: Vec<u32>,
-    /// Functions of theirs that are known now.
+    /// The number of their functions that are known now.
     pub(crate) functions: usize,
-    /// The delays that they have.
+    /// Their delays.
     pub(crate) delay_ns: Vec<u64>,
-    /// The numbers of those that went.
+    /// The numbers of those that were dropped.
     pub(crate) dropped: Vec<u32>,
-    /// Functions that those had.
+    /// The number of functions that those had.
     pub(crate) dropped_functions: usize,
     pub(crate) at_ns: Nanos,
 }
@@ -108,7 +108,7 @@ pub fn to_line(id: &Value, answer: Result<Value, RequestError>) -> String {
         Ok(answer) => json!({ "id": id, "ok": answer }),
         Err(error) => json!({ "id": id, "error": error }),
     };
-    // Somebody may be typing requests at a terminal.
+    // A person may be typing requests at a terminal.
     printable_json(&answer.to_string())
 }
 

@@ -1,4 +1,4 @@
-//! Which doses of a session a line changes, and which of its targets a pattern names.
+//! Which doses of a session a line changes, and which targets match a pattern.
 
 use std::num::NonZeroU64;
 
@@ -11,31 +11,30 @@ use crate::{
     targets::{ParsedTargets, Target, TargetIndex, TargetKind, Targets, TargetsError},
 };
 
-/// Of a line that is not one target.
+/// The error for a line that is not one target.
 pub(super) const NOT_ONE: &str = "one pattern at a time, which selects functions and excludes none";
 
-/// The doses that a line gives.
+/// The doses that a line sets.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chosen {
     pub(crate) changes: Vec<(Selection, Dose)>,
-    /// Targets that the line names.
+    /// The number of targets that the line names.
     pub(crate) targets: usize,
-    /// Functions that are known now.
+    /// The number of functions that are known now.
     pub(crate) functions: usize,
 }
 
-/// The doses that a line gives: of the targets that have its pattern, or else of the functions that it
-/// selects.
+/// The doses that a line sets: of the targets with its pattern, or else of the functions that it selects.
 ///
 /// # Errors
-/// A line that gives none, or of nothing in the session.
+/// The line sets no dose, or matches nothing in the session.
 pub(crate) fn by_line(controls: &Controls, line: &str) -> Result<Chosen, RequestError> {
     let parsed = parse(line)?;
     let targets = controls.targets();
     let has_pattern = |wanted: &Targets| {
         wanted.iter().any(|(_, wanted)| targets.iter().any(|(_, of)| is_named(of, &wanted.pattern)))
     };
-    // Whoever writes a target's pattern means it, whatever it selects.
+    // A user who writes a target's pattern means the target, whatever the pattern selects.
     let as_written = parsed.clone().decide(|_| false);
     let wanted = if has_pattern(&as_written) { as_written } else { controls.decide_kinds(parsed)? };
     let Some((_, target)) = wanted.iter().next().filter(|_| wanted.len() == 1) else {
@@ -48,8 +47,8 @@ pub(crate) fn by_line(controls: &Controls, line: &str) -> Result<Chosen, Request
     let chosen = choose(&wanted, target, &targets, &known, &policies);
     if chosen.changes.is_empty() {
         return Err(RequestError::usage(format!(
-            "`{}` is none of the session's targets, and selects none of the {} functions that they have \
-             selected so far; `--add` makes it one of them",
+            "no target of the session matches `{}`, and it selects none of the {} functions that they have \
+             selected so far; `--add` adds it as a target",
             target.pattern,
             known.len()
         )));
@@ -60,13 +59,13 @@ pub(crate) fn by_line(controls: &Controls, line: &str) -> Result<Chosen, Request
 /// The targets with this pattern or id.
 ///
 /// # Errors
-/// There is none.
+/// No target has it.
 pub(crate) fn named(targets: &Targets, pattern: &str) -> Result<Vec<TargetIndex>, RequestError> {
     let named = targets.iter().filter(|(_, of)| is_named(of, pattern));
     let named: Vec<TargetIndex> = named.map(|(index, _)| index).collect();
     if named.is_empty() {
         return Err(RequestError::usage(format!(
-            "none of the session's targets is `{pattern}`; `sessions` lists them"
+            "no target of the session matches `{pattern}`; `sessions` lists them"
         )));
     }
     Ok(named)
@@ -76,22 +75,23 @@ fn is_named(target: &Target, pattern: &str) -> bool {
     !target.is_dropped && (target.pattern == pattern || target.id == pattern)
 }
 
-/// What came of reading targets again.
+/// The result of rereading targets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reread {
-    /// Targets that came.
+    /// Targets that were added.
     pub added: usize,
-    /// Targets that went.
+    /// Targets that were dropped.
     pub dropped: usize,
-    /// Targets that have another dose now.
+    /// Targets with another dose than before.
     pub changed: usize,
 }
 
-/// Has a session do what these targets say, which it began with in another form. The same pattern is the same
-/// target, and has the dose that its line says now.
+/// Makes a running session follow these new targets. A target with an old pattern stays, and gets the dose in
+/// its line.
 ///
 /// # Errors
-/// Exclusions that changed, or what the session refuses. Where doses are refused, targets have come and gone.
+/// The exclusions changed, or the session refuses. If it refuses doses, targets have been added and dropped
+/// already.
 pub fn replace(controls: &Controls, wanted: ParsedTargets) -> Result<Reread, RequestError> {
     let wanted = &controls.decide_kinds(wanted)?;
     let targets = controls.targets();
@@ -143,7 +143,7 @@ fn choose(
         chosen.targets += 1;
     }
     let by_target = chosen.targets > 0;
-    // A name of some function to the letter is no pattern, as where targets are resolved.
+    // The exact name of a function is not a pattern, as elsewhere in resolving targets.
     let native = known
         .iter()
         .filter(|(_, function)| targets.get(function.target).is_some_and(|of| of.kind == TargetKind::Native));
@@ -160,15 +160,17 @@ fn choose(
             continue;
         }
         chosen.functions += 1;
-        // Those that follow their target have its dose already.
+        // Functions that follow their target have its dose already.
         if !by_target || policies.own_number(function).is_some() {
-            chosen.changes.push((Selection::Function(function.clone()), changed(policies.of(function))));
+            chosen
+                .changes
+                .push((Selection::Function(function.clone()), changed(policies.for_function(function))));
         }
     }
     chosen
 }
 
-/// Whether a native function is one that a target names to the letter.
+/// Whether a target names this native function exactly.
 fn is_called(function: &SelectedFunction, target: &Target) -> bool {
     let file = function.file.to_string_lossy();
     target.module.matches(&file) && names_of(&function.name).any(|name| *name == *target.name.as_str())
@@ -209,7 +211,7 @@ mod tests {
         Dose { delay: Nanos(delay), frequency }
     }
 
-    /// What a line changes where target 1 has dose 2 us, every 3rd, and one of its functions its own.
+    /// The changes of a line if target 1 has dose 2 us, every 3rd, and one of its functions its own.
     fn chosen(line: &str) -> Chosen {
         let targets = parsed("native:*/lib.so:f*\n*/app.py:* delay=2us frequency=3 id=app\n");
         let mut known = KnownFunctions::default();
@@ -246,7 +248,7 @@ mod tests {
         let changed = chosen("*/app.py:A.* delay=1us");
         let expected = (Selection::Function(function(1, "/app.py", "A.run")), dose(1_000, 3));
         assert_eq!(changed.changes, [expected]);
-        // Of this name, and of another kind.
+        // With this name, but of another kind.
         assert_eq!(chosen("*:fg delay=1us"), Chosen::default());
         assert_eq!(chosen("usdt:*:p:fg delay=1us"), Chosen::default());
     }

@@ -1,4 +1,4 @@
-//! Asking a session that runs.
+//! Sends requests to a running session.
 
 use std::{fs, io, os::unix::net::UnixStream, time::Duration};
 
@@ -15,17 +15,17 @@ use super::{
 };
 use crate::{bounds::cut, units::Pid};
 
-/// How long a session may take to say what it is about. One that was stopped says nothing.
+/// How long a session may take to describe itself. A stopped one does not answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long it may take to change: it may wait for signals under way, or resolve and attach.
+/// How long a change may take: it may wait for signals in flight, or resolve and attach.
 const PATIENCE_TO_CHANGE: Duration = Duration::from_secs(10);
-/// Bytes that are told of what another version calls itself.
+/// The most bytes that we show of another tool's version.
 const VERSION_BYTES: usize = 64;
 
-/// The sessions that run, each with the process of the tool. Sockets of processes that are gone are removed.
+/// The running sessions, each with the process of its tool. Removes sockets of processes that are gone.
 ///
 /// # Errors
-/// The folder of the sockets cannot be used.
+/// The folder of the sockets is unusable.
 pub fn sessions() -> Result<Vec<(Pid, About)>, ControlError> {
     let Some(place) = Place::look()? else { return Ok(Vec::new()) };
     let mut sessions = Vec::new();
@@ -39,30 +39,30 @@ pub fn sessions() -> Result<Vec<(Pid, About)>, ControlError> {
     Ok(sessions)
 }
 
-/// What is to change in a session.
+/// The change to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Doses.
+    /// Sets doses.
     Set,
-    /// A target comes.
+    /// Adds a target.
     Add,
-    /// Targets go.
+    /// Drops targets.
     Drop,
 }
 
-/// State of the targets that a change was about, after it.
+/// The result of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
-    /// Targets that were named, came, or went.
+    /// The number of targets that were named, added, or dropped.
     pub targets: usize,
-    /// Functions that are known now.
+    /// The number of functions that are known now.
     pub functions: usize,
-    /// The delays that they have now.
+    /// Their delays now.
     pub delay_ns: Vec<u64>,
 }
 
-/// Changes a session: that of this process of the tool, or the only one that runs. `line` is a pattern with
-/// options, as a targets file has it; to drop targets, their pattern or id.
+/// Changes a session: the one of this tool's process, or the only one that runs. `line` is a pattern with
+/// options, as in a targets file; to drop targets, their pattern or id.
 ///
 /// # Errors
 /// There is no such session, or it refuses.
@@ -118,7 +118,7 @@ fn ask<T: for<'a> Deserialize<'a>>(place: &Place, pid: Pid, ask: &Ask) -> Result
     }
     let stream = match UnixStream::connect(&path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            // Nobody listens any more: its process was killed.
+            // No process listens: it was killed.
             let _ = fs::remove_file(&path);
             return Err(ControlError::NoSession { pid });
         }
@@ -127,7 +127,7 @@ fn ask<T: for<'a> Deserialize<'a>>(place: &Place, pid: Pid, ask: &Ask) -> Result
     let patience = if matches!(ask, Ask::About {}) { PATIENCE } else { PATIENCE_TO_CHANGE };
     let mut lines = Lines::new(&stream, patience);
     let greeting: Greeting = parsed(pid, &lines.read().map_err(failed)?)?;
-    // What the request means there is not known otherwise.
+    // Otherwise we do not know what the request means there.
     if greeting.schema != SCHEMA {
         let start = |text: &str| cut(text, VERSION_BYTES).0.to_owned();
         let (version, schema) = (start(&greeting.version), start(&greeting.schema));

@@ -7,27 +7,27 @@ use serde_json::Value;
 
 use crate::{failure::FailureKind, session::SessionError, targets::TargetsError};
 
-/// What kind of error it is, for programs.
+/// The kind of an error, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// The line is no request.
+    /// The line is not a request.
     Request,
-    /// Not in this state: no session, or one too many.
+    /// Not possible in this state: there is no session, or there is one already.
     State,
-    /// As exit codes have it.
+    /// One of the kinds of exit codes.
     #[serde(untagged)]
     Failure(FailureKind),
 }
 
-/// Why a request was refused, as answers have it.
+/// Why a request was refused, as in answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct RequestError {
     pub(crate) kind: Kind,
-    /// The thing, the cause and the way out.
+    /// Names the thing, the cause and the way out.
     pub message: String,
-    /// Targets that select nothing, where that is the error.
+    /// Targets that select nothing, if that is the error.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) nothing: Vec<Value>,
 }
@@ -37,22 +37,22 @@ impl RequestError {
         Self { kind, message: message.into(), nothing: Vec::new() }
     }
 
-    /// The line is no request.
+    /// The line is not a request.
     pub fn request(message: impl Into<String>) -> Self {
         Self::new(Kind::Request, message)
     }
 
-    /// Not in this state.
+    /// Not possible in this state.
     pub fn state(message: &str) -> Self {
         Self::new(Kind::State, message)
     }
 
-    /// It failed, as exit codes have it.
+    /// A failure with a kind of exit code.
     pub fn failure(kind: FailureKind, message: String) -> Self {
         Self::new(Kind::Failure(kind), message)
     }
 
-    /// What was asked for cannot be.
+    /// The request cannot be met.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Kind::Failure(FailureKind::Usage), message)
     }

@@ -1,5 +1,4 @@
-//! Lines over a socket, bounded in bytes and in time: whoever is at the other end may send what it likes, as
-//! slowly as it likes.
+//! Lines over a socket, bounded in bytes and in time: the other end may send anything, as slowly as it likes.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -7,17 +6,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Bytes of a line: a pattern and its options, or what there is to say of some thousand targets.
+/// The most bytes of a line: for a pattern with options, or the description of some thousand targets.
 pub(super) const LONGEST: usize = 4 << 20;
-/// Bytes that are taken at once.
+/// Bytes per read.
 const PART: usize = 64 << 10;
 
-/// Lines to and from the other end of a socket, all together within some time.
+/// Lines to and from the other end of a socket, with a time limit for all of them together.
 #[derive(Debug)]
 pub(super) struct Lines<'s> {
     stream: &'s UnixStream,
     until: Instant,
-    /// What came behind the last line.
+    /// Bytes received after the last line.
     rest: Vec<u8>,
 }
 
@@ -26,15 +25,15 @@ impl<'s> Lines<'s> {
         Self { stream, until: Instant::now() + patience, rest: Vec::new() }
     }
 
-    /// Begins to wait anew.
+    /// Restarts the time limit.
     pub(super) fn wait_for(&mut self, patience: Duration) {
         self.until = Instant::now() + patience;
     }
 
-    /// The next line, without its end; what came of it if the other end sends no more.
+    /// The next line, without its end. If the other end sends no more, the part of a line that came.
     ///
     /// # Errors
-    /// What the system says; `TimedOut`, and `InvalidData` for more than [`LONGEST`].
+    /// The system's error; `TimedOut`; `InvalidData` for more than [`LONGEST`].
     pub(super) fn read(&mut self) -> io::Result<Vec<u8>> {
         let mut searched = 0;
         loop {
@@ -64,7 +63,7 @@ impl<'s> Lines<'s> {
     /// Writes a line.
     ///
     /// # Errors
-    /// What the system says; `TimedOut`.
+    /// The system's error; `TimedOut`.
     pub(super) fn write(&mut self, line: &str) -> io::Result<()> {
         let text = format!("{line}\n");
         let mut left = text.as_bytes();
@@ -80,14 +79,14 @@ impl<'s> Lines<'s> {
         Ok(())
     }
 
-    /// How long there still is.
+    /// The remaining time.
     fn left(&self) -> io::Result<Duration> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
 }
 
-/// What is tried again as long as there is time.
+/// Lets the caller try again as long as there is time.
 fn is_late(error: io::Error) -> io::Result<()> {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => Ok(()),
@@ -126,7 +125,7 @@ mod tests {
         let writer = thread::spawn(move || (&there).write_all(&vec![b' '; LONGEST + PART]));
         assert_eq!(lines.read().unwrap_err().kind(), io::ErrorKind::InvalidData);
         drop(here);
-        // Whether all of it was taken is nobody's business.
+        // It does not matter whether all of it was taken.
         let _ = writer.join().unwrap();
     }
 }

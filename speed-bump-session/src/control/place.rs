@@ -1,4 +1,4 @@
-//! The folder of the sockets. It is used only if nobody but its owner can have put something there.
+//! The folder of the sockets. We use it only if no other user can have put something there.
 
 use std::{
     fs::{self, DirBuilder, Metadata},
@@ -10,7 +10,7 @@ use std::{
 use super::{ControlError, FOLDER};
 use crate::units::Pid;
 
-/// What sockets are called behind the process id.
+/// The suffix of a socket's name, after the process id.
 const SUFFIX: &str = ".sock";
 
 /// The folder.
@@ -18,7 +18,7 @@ const SUFFIX: &str = ".sock";
 pub(super) struct Place(PathBuf);
 
 impl Place {
-    /// Makes it if it is not there, and checks it.
+    /// Creates it if it is missing, and checks it.
     pub(super) fn make() -> Result<Self, ControlError> {
         let path = PathBuf::from(FOLDER);
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
@@ -26,7 +26,7 @@ impl Place {
         Self::at(path)
     }
 
-    /// The same for who only looks: `None` if it is not there.
+    /// The same without creating it: `None` if it is missing.
     pub(super) fn look() -> Result<Option<Self>, ControlError> {
         match fs::symlink_metadata(FOLDER) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -45,12 +45,12 @@ impl Place {
         Ok(Self(path))
     }
 
-    /// Where the session of this process listens.
+    /// The path of the socket of this process's session.
     pub(super) fn socket(&self, pid: Pid) -> PathBuf {
         self.0.join(format!("{pid}{SUFFIX}"))
     }
 
-    /// The processes of the tool that have left sockets here. They may be gone.
+    /// The tool's processes that have sockets here. They may be gone.
     pub(super) fn sessions(&self) -> Result<Vec<Pid>, ControlError> {
         let entries = fs::read_dir(&self.0);
         let entries = entries.map_err(|error| ControlError::Io { path: self.0.clone(), error })?;
@@ -62,7 +62,7 @@ impl Place {
     }
 }
 
-/// Refuses what is no socket, or what another user could have put there.
+/// Refuses anything but a socket, and one that another user could have put there.
 pub(super) fn check_socket(path: &Path) -> Result<(), ControlError> {
     let metadata = metadata(path)?;
     if !metadata.file_type().is_socket() {

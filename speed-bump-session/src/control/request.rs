@@ -11,21 +11,21 @@ use crate::{
     units::Nanos,
 };
 
-/// What is asked.
+/// The requests.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Ask {
-    /// Prepares a session: it is planned, and nothing is attached.
+    /// Prepares a session: plans it, and attaches nothing.
     Prepare(Box<PrepareAsk>),
-    /// Starts the session that is prepared.
+    /// Starts the prepared session.
     Start {},
-    /// What the session is about.
+    /// Describes the session.
     About {},
     /// Sets doses.
     Set(SetAsk),
     /// Adds and drops targets.
     ChangeTargets {
-        /// Lines as a targets file has them.
+        /// Lines, as in a targets file.
         #[serde(default)]
         add: Vec<String>,
         /// Targets to drop.
@@ -34,11 +34,11 @@ pub enum Ask {
     },
     /// The counters.
     Snapshot {
-        /// Whether with the names of functions.
+        /// Whether to add the names of functions.
         #[serde(default = "yes")]
         names: bool,
     },
-    /// What happened since the last time.
+    /// The events since the last request.
     Events {
         /// How long to wait for the first one, in ms.
         #[serde(default)]
@@ -46,7 +46,7 @@ pub enum Ask {
     },
     /// The report so far.
     Report {},
-    /// A sweep, whose fields who runs it reads.
+    /// A sweep; the code that runs it reads the fields.
     Sweep(serde_json::Map<String, Value>),
     /// Ends the session or the sweep.
     Stop {},
@@ -67,36 +67,36 @@ impl Ask {
     }
 }
 
-/// What is to be prepared; what is absent is as on the command line, but for the delay: 0.
+/// A session to prepare. Absent fields have the defaults of the command line, except for the delay: 0.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrepareAsk {
     /// The processes.
     pub pids: Vec<i32>,
-    /// Lines as a targets file has them.
+    /// Lines, as in a targets file.
     pub targets: Vec<String>,
-    /// The delay of each trigger, where the line has none.
+    /// The delay of each trigger, for lines that give none.
     #[serde(default)]
     pub delay_ns: u64,
-    /// Every how many calls, where the line does not say.
+    /// The frequency, for lines that give none.
     #[serde(default = "one")]
     pub frequency: u64,
-    /// Who spins.
+    /// The engine.
     #[serde(default)]
     pub engine: Option<String>,
-    /// How Python calls become visible.
+    /// The entry source.
     #[serde(default)]
     pub entry: Option<String>,
     /// Whether the helper may be loaded into the process.
     #[serde(default = "yes")]
     pub inject: bool,
-    /// How long it may take to load it.
+    /// How long loading it may take.
     #[serde(default)]
     pub inject_timeout_ns: Option<u64>,
     /// How long calls are counted before the first is delayed.
     #[serde(default)]
     pub start_after_ns: u64,
-    /// When the session ends by itself, after its start.
+    /// How long after its start the session ends by itself.
     #[serde(default)]
     pub duration_ns: Option<u64>,
     /// Whether descendants are covered.
@@ -117,13 +117,13 @@ fn one() -> u64 {
     1
 }
 
-/// The doses to set: at least one of the two is there.
+/// The doses to set; at least one of the two fields is given.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetAsk {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     doses: Option<Vec<DoseAsk>>,
-    /// Patterns and options, as a targets file has them.
+    /// Patterns and options, as in a targets file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lines: Option<Vec<String>>,
 }
@@ -134,7 +134,7 @@ pub struct SetAsk {
 pub enum Drop {
     /// By its number.
     Target(u32),
-    /// All with this pattern or id.
+    /// All targets with this pattern or id.
     Named(String),
 }
 
@@ -151,16 +151,16 @@ pub struct DoseAsk {
     frequency: u64,
 }
 
-/// Whose dose it is.
+/// What a dose is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
+pub enum Subject {
     /// A target's.
     Target(TargetIndex),
     /// By its number in the session.
     Function(u32),
 }
 
-/// Reads a line: the request's `id`, whatever that is, and what is asked.
+/// Reads a line: the request's `id`, if it has one, and the request.
 pub fn read(line: &[u8]) -> (Value, Result<Ask, RequestError>) {
     let mut object = match serde_json::from_slice::<Value>(line) {
         Ok(Value::Object(object)) => object,
@@ -175,7 +175,7 @@ pub fn read(line: &[u8]) -> (Value, Result<Ask, RequestError>) {
     (id, ask.and_then(Ask::checked))
 }
 
-/// The targets that these lines are in a session.
+/// The targets of these lines, for a session.
 pub(crate) fn lines(lines: &[String], controls: &Controls) -> Result<Vec<Target>, RequestError> {
     let parsed = TargetSource::lines("targets", lines).read(true)?;
     let targets = controls.decide_kinds(parsed)?;
@@ -191,7 +191,7 @@ fn delay(ns: u64) -> Result<Nanos, RequestError> {
     })
 }
 
-/// A dose within bounds.
+/// A dose within the limits.
 ///
 /// # Errors
 /// The delay is too long, or the frequency 0.
@@ -203,10 +203,10 @@ pub fn dose(delay_ns: u64, frequency: u64) -> Result<Dose, RequestError> {
 }
 
 impl DoseAsk {
-    pub(crate) fn of(&self) -> Result<Of, RequestError> {
+    pub(crate) fn subject(&self) -> Result<Subject, RequestError> {
         match (self.target, self.function) {
-            (Some(target), None) => Ok(Of::Target(TargetIndex(target))),
-            (None, Some(function)) => Ok(Of::Function(function)),
+            (Some(target), None) => Ok(Subject::Target(TargetIndex(target))),
+            (None, Some(function)) => Ok(Subject::Function(function)),
             _ => Err(RequestError::request("a dose is for a `target` or for a `function`, by its number")),
         }
     }
@@ -217,12 +217,12 @@ impl DoseAsk {
 }
 
 impl SetAsk {
-    /// One line.
+    /// A request for one line.
     pub(crate) fn line(line: String) -> Self {
         Self { doses: None, lines: Some(vec![line]) }
     }
 
-    /// Doses by number.
+    /// Doses for targets and functions by number.
     pub fn doses(&self) -> &[DoseAsk] {
         self.doses.as_deref().unwrap_or_default()
     }
@@ -260,13 +260,18 @@ mod tests {
         let dose = |text: &str| {
             let line = format!(r#"{{"do":"set","doses":[{text}]}}"#);
             match read(line.as_bytes()).1.unwrap() {
-                Ask::Set(ask) => ask.doses()[0].of().and_then(|of| Ok((of, ask.doses()[0].dose()?))),
+                Ask::Set(ask) => {
+                    ask.doses()[0].subject().and_then(|subject| Ok((subject, ask.doses()[0].dose()?)))
+                }
                 other => unreachable!("{other:?}"),
             }
         };
-        let (of, every) = dose(r#"{"target":2,"delay_ns":5,"frequency":3}"#).unwrap();
-        assert_eq!((of, every), (Of::Target(TargetIndex(2)), Dose { delay: Nanos(5), frequency: 3 }));
-        assert_eq!(dose(r#"{"function":7,"delay_ns":0}"#).unwrap().0, Of::Function(7));
+        let (subject, every) = dose(r#"{"target":2,"delay_ns":5,"frequency":3}"#).unwrap();
+        assert_eq!(
+            (subject, every),
+            (Subject::Target(TargetIndex(2)), Dose { delay: Nanos(5), frequency: 3 })
+        );
+        assert_eq!(dose(r#"{"function":7,"delay_ns":0}"#).unwrap().0, Subject::Function(7));
         for wrong in [
             r#"{"delay_ns":5}"#,
             r#"{"target":1,"function":1,"delay_ns":5}"#,

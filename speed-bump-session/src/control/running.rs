@@ -1,10 +1,10 @@
-//! What is asked of a session that runs, whoever asks.
+//! Answers requests to a running session.
 
 use super::{
     RequestError,
     answer::{About, DosesSet, LineSet, TargetAbout, TargetsChanged},
     choice,
-    request::{self, DoseAsk, Drop, Of},
+    request::{self, DoseAsk, Drop, Subject},
 };
 use crate::{
     policy::{Dose, Selection},
@@ -13,7 +13,7 @@ use crate::{
     units::Pid,
 };
 
-/// What the session is about.
+/// Describes the session.
 pub fn about(controls: &Controls, pids: &[Pid]) -> About {
     let (known, policies) = (controls.known(), controls.policies());
     let all_targets = controls.targets();
@@ -29,17 +29,17 @@ pub fn about(controls: &Controls, pids: &[Pid]) -> About {
     About { pids: pids.iter().map(|pid| pid.get()).collect(), targets: targets.collect() }
 }
 
-/// Sets doses, by numbers and by lines; all come into force together.
+/// Sets doses, by numbers and by lines; they all take effect at the same time.
 ///
 /// # Errors
-/// Nothing has changed then.
+/// Nothing has changed.
 pub fn set(controls: &Controls, doses: &[DoseAsk], lines: &[String]) -> Result<DosesSet, RequestError> {
     let known = controls.known();
     let mut changes: Vec<(Selection, Dose)> = Vec::with_capacity(doses.len());
     for ask in doses {
-        let selection = match ask.of()? {
-            Of::Target(index) => Selection::Target(index),
-            Of::Function(id) => {
+        let selection = match ask.subject()? {
+            Subject::Target(index) => Selection::Target(index),
+            Subject::Function(id) => {
                 let function = known.get(FunctionId(id)).ok_or_else(|| {
                     RequestError::request(format!("there is no function {id}: the last is {}", known.len()))
                 })?;
@@ -59,11 +59,10 @@ pub fn set(controls: &Controls, doses: &[DoseAsk], lines: &[String]) -> Result<D
     Ok(DosesSet { at_ns: controls.set(&changes)?.at, lines: set })
 }
 
-/// Has targets come and go. Without a dose of their own, those that come have that of the session's other
-/// targets.
+/// Adds and drops targets. New targets without a dose get that of the session's other targets.
 ///
 /// # Errors
-/// Nothing has changed then.
+/// Nothing has changed.
 pub fn change_targets(
     controls: &Controls,
     add: &[String],
@@ -105,7 +104,7 @@ pub fn change_targets(
     })
 }
 
-/// Each once, in their order.
+/// Each delay once, in order.
 fn different(mut delays: Vec<u64>) -> Vec<u64> {
     delays.sort_unstable();
     delays.dedup();

@@ -1,4 +1,4 @@
-//! The socket of our own session. Who connects gets a greeting, and an answer to one request.
+//! The socket of our own session. Each connection gets a greeting, and an answer to one request.
 
 use std::{
     fs, io,
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{session::controls::Controls, units::Pid};
 
-/// How long whoever has connected may take for a request, and to take the answer.
+/// How long a client may take to send a request, and to receive the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Listens. Dropping it removes the socket.
@@ -47,7 +47,7 @@ impl Server {
     pub fn start(controls: Controls, pids: Vec<Pid>) -> Result<Self, ControlError> {
         let path = Place::make()?.socket(Pid::own());
         let failed = |error| ControlError::Io { path: path.clone(), error };
-        // One of a process that was killed, and had our number.
+        // A process that had our number and was killed may have left a socket.
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
@@ -75,7 +75,7 @@ impl Server {
         Ok(Self { path, is_over, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The socket's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -84,7 +84,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
-        // Has it look.
+        // Wakes the thread.
         let woken = UnixStream::connect(&self.path);
         let _ = fs::remove_file(&self.path);
         if woken.is_ok() {

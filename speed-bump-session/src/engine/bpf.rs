@@ -1,6 +1,6 @@
 //! The engine `bpf`: the BPF object with its maps, loaded for one session.
 //!
-//! All policy is data in maps: changing a delay is one map update, without a new attachment. Nothing here
+//! All policy is data in maps: changing a delay is one map update, without a new attach. Nothing here
 //! attaches to a process; see [`probe::attach`](crate::probe::attach).
 
 mod copies;
@@ -40,46 +40,46 @@ use functions::FunctionMaps;
 use programs::Programs;
 use switch::PolicySwitch;
 
-/// How many of each the session needs; the maps are created with these sizes.
+/// How many elements the session needs; we create the maps with these sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// Policies: one for each target, and for each function that is to have its own.
+    /// Policies: one for each target, and for each function with its own dose.
     pub policies: u32,
     /// Probe sites of all images.
     pub sites: u32,
-    /// Functions, with room for those that appear later.
+    /// Functions, including room for later ones.
     pub functions: u32,
-    /// Histograms of delays: one for each function on each processor that it is delayed on.
+    /// Histograms of delays: one for each function on each processor that delays it.
     pub histograms: u32,
     /// Whether native functions may be timed.
     pub times: bool,
     /// Trampolines of all processes.
     pub trampolines: u32,
-    /// Whether the maps of CPython's `function__entry` are needed.
+    /// Whether CPython's `function__entry` is used, which needs maps.
     pub python_usdt: bool,
 }
 
 impl Capacity {
-    /// Functions that there is room for the times of.
+    /// The number of functions whose times can be recorded.
     fn timed_functions(&self) -> u32 {
         if self.times { self.functions.max(1) } else { 1 }
     }
 }
 
-/// What histograms may take of the kernel's memory, in bytes.
+/// The most bytes of kernel memory for histograms.
 const HISTOGRAMS_BYTES: usize = 16 << 20;
 
-/// How many histograms so many functions need that may be delayed on all processors, within bounds.
+/// How many histograms these functions need if all processors may delay them, within limits.
 pub fn histograms(functions: u32, form: Form) -> u32 {
     if !form.tells_what_comes_next() {
-        // Each function would have the second, which is not there.
+        // Each function would need the second one, which does not exist.
         return 1;
     }
     let most = HISTOGRAMS_BYTES / size_of::<Histogram>();
     functions.saturating_mul(processors()).min(u32::try_from(most).unwrap_or(u32::MAX))
 }
 
-/// How many processors the machine can have: their numbers are below it
+/// How many processors the machine can have: their numbers are less than this
 /// (Documentation/admin-guide/cputopology.rst).
 pub fn processors() -> u32 {
     static PROCESSORS: LazyLock<u32> = LazyLock::new(|| {
@@ -91,12 +91,12 @@ pub fn processors() -> u32 {
     *PROCESSORS
 }
 
-/// How processes are held that have executed a program, until they are traced. The default: not at all.
+/// How processes are held after an exec until we trace them. The default: not at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hold {
-    /// For how long at most.
+    /// The longest hold.
     pub limit: Nanos,
-    /// How many at once: each takes a processor.
+    /// How many at the same time: each uses a processor.
     pub tasks: u64,
 }
 
@@ -123,12 +123,12 @@ pub struct BpfEngine {
 }
 
 impl BpfEngine {
-    /// Loads the object with maps of the given sizes; nothing is attached, nothing is delayed.
+    /// Loads the object with maps of the given sizes. Attaches nothing and delays nothing.
     ///
-    /// `offsets` are those of the running kernel, or `None` when processes need not be followed.
+    /// `offsets` are those of the running kernel, or `None` if processes need not be followed.
     ///
     /// # Errors
-    /// Missing privilege, a kernel without what the programs need, or not enough memory.
+    /// A privilege is missing, the kernel lacks something that the programs need, or memory is short.
     pub fn load(
         capacity: Capacity,
         form: Form,
@@ -146,7 +146,7 @@ impl BpfEngine {
             words(maps::CONTROL, switch::CONTROL_WORDS)?,
             words(maps::POLICIES, rows * Policy::WORDS)?,
         );
-        let functions = FunctionMaps::of(&maps, &capacity)?;
+        let functions = FunctionMaps::new(&maps, &capacity)?;
         let mut take = |name: &'static str| maps.take(name);
         let coldness = take(maps::COLDNESS)?;
         let sites = take(maps::SITES)?;
@@ -180,12 +180,12 @@ impl BpfEngine {
         })
     }
 
-    /// In which form the programs are.
+    /// The form of the programs.
     pub fn form(&self) -> Form {
         self.form
     }
 
-    /// Loads a program for sites; each is needed before the first attach of it.
+    /// Loads a program for sites. Call it before the first attach of the program.
     ///
     /// # Errors
     /// The kernel refuses it.
@@ -196,18 +196,18 @@ impl BpfEngine {
     /// The program to attach to a site.
     ///
     /// # Errors
-    /// `Unsupported` for a program that this form lacks, or that is not loaded; what `BPF_PROG_LOAD` returns
-    /// where each site has its own.
+    /// `Unsupported` for a program that this form lacks or that is not loaded; the error of `BPF_PROG_LOAD`
+    /// if each site has a program of its own.
     pub fn program(&self, program: UprobeProgram, site: u32) -> io::Result<SiteProgram<'_>> {
         self.programs.program(program, site)
     }
 
-    /// What sets policies and the window, for whatever thread.
+    /// The switch that sets policies and the window, for any thread.
     pub fn switch(&self) -> &Arc<PolicySwitch> {
         &self.switch
     }
 
-    /// Says how cold traps are told, and what they cost, on both ways.
+    /// Sets the cost of cold traps, and how they are recognised, for both ways.
     ///
     /// # Errors
     /// What the map update returns.
@@ -215,7 +215,7 @@ impl BpfEngine {
         (0..).zip(ways).try_for_each(|(way, coldness)| self.coldness.set(way, coldness, 0))
     }
 
-    /// From now on a process may be sent the signals of the session: its helper has answered.
+    /// Allows the session's signals for a process: its helper has answered.
     ///
     /// # Errors
     /// The map is full.
@@ -231,7 +231,7 @@ impl BpfEngine {
         self.sites.set(site, arguments, 0)
     }
 
-    /// What describes a site.
+    /// The description of a site.
     ///
     /// # Errors
     /// `OutOfBounds` beyond the capacity.
@@ -239,12 +239,12 @@ impl BpfEngine {
         self.sites.get(&site, 0)
     }
 
-    /// The policies and counters of functions, for whatever thread.
+    /// The policies and counters of functions, for any thread.
     pub fn functions(&self) -> &Arc<FunctionMaps> {
         &self.functions
     }
 
-    /// Makes a trampoline name a function.
+    /// Maps a trampoline to a function.
     ///
     /// # Errors
     /// The map is full.
@@ -252,7 +252,7 @@ impl BpfEngine {
         self.trampolines.insert(key, function, 0)
     }
 
-    /// Makes a trampoline name no function.
+    /// Removes a trampoline's function.
     ///
     /// # Errors
     /// What the map update returns, except that the key was absent.
@@ -269,7 +269,7 @@ impl BpfEngine {
         self.python_keys.iter().filter_map(Result::ok)
     }
 
-    /// Answers for one code location.
+    /// Sets the verdict on a code location.
     ///
     /// # Errors
     /// `OutOfBounds` beyond the capacity.
@@ -277,18 +277,18 @@ impl BpfEngine {
         self.python_verdicts.set(location, verdict.to_bits(), 0)
     }
 
-    /// Calls of a code location that came before its verdict.
+    /// Calls of a code location before its verdict.
     ///
     /// # Errors
     /// `OutOfBounds` beyond the capacity.
     pub fn pending_calls(&self, location: u32) -> Result<u64, MapError> {
         if location >= PYTHON_CAPACITY - 1 {
-            return Ok(0); // the last element counts the locations themselves
+            return Ok(0); // the last element holds the number of locations
         }
         self.python_pending.get(&location, 0)
     }
 
-    /// What went wrong, by [`maps::Fault`] position.
+    /// The counts of faults, by [`maps::Fault`] position.
     ///
     /// # Errors
     /// What the map look-up returns.
@@ -300,12 +300,12 @@ impl BpfEngine {
         Ok(counts)
     }
 
-    /// What the programs decide, where they tell.
+    /// The programs' log of decisions, if they keep one.
     pub fn decisions(&mut self) -> Option<&mut Decisions> {
         self.decisions.as_mut()
     }
 
-    /// Starts to announce forks and execs of tracked processes.
+    /// Starts to report forks and execs of tracked processes.
     ///
     /// # Errors
     /// Missing privilege, or a kernel without these tracepoints.
@@ -314,7 +314,7 @@ impl BpfEngine {
         Ok(())
     }
 
-    /// Follows a process: its forks and execs are announced from now on.
+    /// Follows a process: its forks and execs are reported from now on.
     ///
     /// # Errors
     /// The map is full.
@@ -328,7 +328,7 @@ impl BpfEngine {
     /// What the map update returns, except that the process was not tracked.
     pub fn untrack(&mut self, pid: Pid) -> Result<(), MapError> {
         let pid = pid.get().unsigned_abs();
-        // Absent unless the session signals.
+        // Absent unless the session uses signals.
         let _ = self.handshakes.remove(&pid);
         match self.tracked.remove(&pid) {
             Err(MapError::KeyNotFound) | Ok(()) => Ok(()),
@@ -337,12 +337,12 @@ impl BpfEngine {
         }
     }
 
-    /// The ring buffer of announcements; the first caller gets it.
+    /// The ring buffer of reports; the first caller gets it.
     pub fn take_events(&mut self) -> Option<RingBuf<MapData>> {
         self.events.take()
     }
 
-    /// The ring buffer of processes that are held; the first caller gets it.
+    /// The ring buffer of held processes; the first caller gets it.
     pub fn take_held(&mut self) -> Option<RingBuf<MapData>> {
         self.held.take()
     }

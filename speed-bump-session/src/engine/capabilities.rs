@@ -1,6 +1,6 @@
-//! What engines can do. Whoever asks for more is told before anything is touched.
+//! What engines can do. A request for more is refused before anything is changed.
 
-/// What one engine can do.
+/// The capabilities of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Slow native functions down.
@@ -13,11 +13,11 @@ pub struct Capabilities {
     pub frequency: bool,
     /// Slow several processes down in one session, other than by their common ancestor.
     pub several_processes: bool,
-    /// Leave children out.
+    /// Leave out children.
     pub without_children: bool,
-    /// Begin with a command's first instruction.
+    /// Start with a command's first instruction.
     pub commands: bool,
-    /// Have doses come into force together, in one moment.
+    /// Make doses take effect at the same time.
     pub switches_together: bool,
     /// Stop delaying by itself when the tool is killed or stopped.
     pub expires: bool,

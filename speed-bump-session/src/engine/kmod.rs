@@ -1,9 +1,9 @@
-//! The engine `kmod`: the kernel module speed_bump spins, and is driven by writing to its files in sysfs
+//! The engine `kmod`: the kernel module speed_bump spins. We control it by writing to its files in sysfs
 //! (kmod/README.md).
 //!
-//! [`Module`] is those files, [`Listing`] what one of them says, [`TargetName`] what may stand in a command.
-//! [`KmodEngine`] is what one session has set there. The module keeps what is set when the tool is killed, so
-//! [`Records`] say who set what: whoever comes next takes it away.
+//! [`Module`] is these files, [`Listing`] the contents of one, [`TargetName`] a name for its commands.
+//! [`KmodEngine`] is one session's targets in the module. When the tool is killed, the module keeps its
+//! targets, so [`Records`] note which tool added which: the next tool removes them.
 
 pub mod doses;
 mod engine;
@@ -24,11 +24,11 @@ pub use records::{Holder, RECORDS, Record, Records};
 pub use release::recover;
 pub use upstream::{UpstreamGuard, UpstreamRefusal};
 
-/// What users of upstream's module have to know.
+/// A warning for users of upstream's module.
 pub const UPSTREAM: &str = "this is upstream's kernel module: a program that the kernel starts by itself \
     hangs for ever if it calls one of these functions; calls count when their delay is over; `delivered_ns` \
     is what was requested, as that module does not measure it; removing targets waits for delays that have \
     begun";
 
-/// Targets that the module holds, those of all its users together.
+/// The most targets in the module, of all its users together.
 pub const TARGETS: usize = 64;

@@ -1,7 +1,7 @@
 //! The engine `signal`: which signals stand for which delays.
 //!
-//! A signal for each delay that a session asks for. What spins on it is the helper in the process; what sends
-//! it, and when it does not, is in the BPF program.
+//! A signal for each delay of a session. The helper in the process spins on it; the BPF program decides when
+//! to send it.
 
 mod under_way;
 
@@ -24,23 +24,23 @@ use crate::{
     units::Nanos,
 };
 
-/// Delays longer than this are spun by the helper where it is in, as the kernel's would hold up whatever else
-/// is to run on the processor.
+/// For delays longer than this, the helper spins if it is loaded: a spin in the kernel would hold up all
+/// other work on the processor.
 const AUTOMATIC_ABOVE: Nanos = Nanos(1_000_000);
 
-/// From where on the helper spins, where it is in: 1 ms, or what the programs can spin at all.
+/// From which delay on the helper spins, if it is loaded: 1 ms, or the longest that the programs can spin.
 pub fn automatic_above(form: Form) -> Nanos {
     form.longest_spin().unwrap_or(AUTOMATIC_ABOVE)
 }
 
-/// The real-time signal that is taken first: programs that use them begin at either end.
+/// The real-time signal that we take first: programs that use them start at either end.
 const PREFERRED: u32 = 50;
-/// glibc and musl keep those below for themselves, or give them out as the first (pthreads(7)).
+/// glibc and musl reserve those below for themselves, or hand them out first (pthreads(7)).
 const FIRST: u32 = 36;
 /// The last real-time signal on all architectures that the tool runs on.
 const LAST: u32 = 64;
 
-/// A signal, and the delay that it stands for.
+/// A signal, and its delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelaySignal {
     /// Signal number of the target process, as in signal(7).
@@ -50,7 +50,7 @@ pub struct DelaySignal {
 }
 
 impl DelaySignal {
-    /// Whether a process would die of it that gave up its handler while it is on its way.
+    /// Whether the signal would end a process that gives up its handler while the signal is in flight.
     pub fn is_deadly(self) -> bool {
         self.number != HARMLESS_SIGNAL
     }
@@ -88,8 +88,8 @@ pub fn choose_harmless(delays: &BTreeSet<Nanos>, used: u64) -> Option<DelaySigna
     delays.last().filter(|_| is_free).map(|delay| DelaySignal { number: HARMLESS_SIGNAL, delay: *delay })
 }
 
-/// Chooses a signal for each delay, of those that no process uses: first the one of [`choose_harmless`], then
-/// real-time ones.
+/// Chooses a signal for each delay, from those that no process uses: first the one of [`choose_harmless`],
+/// then real-time ones.
 ///
 /// # Errors
 /// There are too few.
@@ -110,8 +110,8 @@ pub fn choose(delays: &BTreeSet<Nanos>, used: u64) -> Result<Vec<DelaySignal>, S
         .collect())
 }
 
-/// Gives the signals of a session to other delays, the longest first. A signal whose delay is still wanted
-/// keeps it; a delay for which none is left has none.
+/// Reassigns a session's signals to other delays, the longest first. A signal keeps a delay that is still
+/// wanted; if there are not enough, the shortest delays get none.
 pub fn reassign(assigned: &[DelaySignal], delays: &BTreeSet<Nanos>) -> Vec<DelaySignal> {
     let is_kept = |delay: &Nanos| assigned.iter().any(|signal| signal.delay == *delay);
     let mut new = delays.iter().rev().filter(|delay| !is_kept(delay));
@@ -126,7 +126,7 @@ fn is_free(signal: u32, used: u64) -> bool {
     used & (1 << (signal - 1)) == 0
 }
 
-/// What the signals of a process are up to, over all of its threads.
+/// The sets of signals of a process, over all of its threads.
 ///
 /// # Errors
 /// It has ended.
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn each_delay_has_a_signal_that_nobody_uses() {
+    fn each_delay_has_a_signal_that_no_process_uses() {
         let used = 1 << (HARMLESS_SIGNAL - 1) | 1 << (PREFERRED - 1) | 1 << (PREFERRED + 1);
         let chosen = choose(&delays(SIGNALS as u64), used).unwrap();
         let numbers: BTreeSet<u32> = chosen.iter().map(|signal| signal.number).collect();

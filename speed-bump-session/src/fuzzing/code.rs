@@ -1,4 +1,4 @@
-//! Programs: the machine code that sites are chosen in, the seccomp filters of a thread, and the texts of the
+//! Programs: machine code in which we choose sites, the seccomp filters of a thread, and the texts of the
 //! engine `kmod`.
 
 use std::path::Path;
@@ -49,7 +49,7 @@ pub fn site(bytes: &[u8]) {
         let Ok(site) = analysis.choose(&cost) else { continue };
         let chosen = analysis.candidates.iter().find(|candidate| candidate.address == site.address);
         assert!(chosen.is_some_and(|chosen| chosen.excluded.is_none()));
-        // A turn of that loop counts as a call wherever the site is.
+        // A turn of that loop would count as a call wherever the site is.
         assert!(analysis.jump_to_entry.is_none() || site.exactness == Exactness::Repeats, "{analysis:?}");
         assert!(!shadow_stack || site.kind != SiteKind::Call);
         if let Ok(exits) = site::exits(&function, &site) {
@@ -60,7 +60,7 @@ pub fn site(bytes: &[u8]) {
     }
 }
 
-/// Any bytes as a seccomp filter, asked about calls of which more or less is known.
+/// Any bytes as a seccomp filter, applied to calls of which more or less is known.
 pub fn seccomp_filter(bytes: &[u8]) {
     let (words, _) = bytes.as_chunks::<8>();
     let program: Vec<_> = words
@@ -75,13 +75,13 @@ pub fn seccomp_filter(bytes: &[u8]) {
     let answer = |call: Call| judge(&program, &call, 0xc000_003e, &mut { STEPS });
     let vague = answer(Call::any(libc::SYS_mmap));
     let exact = (0..6).fold(Call::any(libc::SYS_mmap), |call, position| call.with(position, 7 << position));
-    // Whatever is answered when all is known is among what may be answered when less is.
+    // The answer when all is known must be among the possible answers when less is.
     if let (Verdict::Only(exact), Verdict::Only(vague)) = (answer(exact), vague) {
         assert!(exact.iter().all(|action| vague.contains(action)), "{exact:?} of {vague:?}");
     }
 }
 
-/// Any bytes as the list of targets that the kernel module shows, and as another tool's note of its own.
+/// Any bytes as the kernel module's list of targets, and as another tool's record.
 pub fn kmod_files(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let listing = Listing::parse(&text);

@@ -1,4 +1,4 @@
-//! Parts of ELF files, and what is said by names in them. Whole files are the fuzz target `elf_file`'s.
+//! Parts of ELF files, and their names. The fuzz target `elf_file` handles whole files.
 
 use std::{
     cell::RefCell,
@@ -21,17 +21,17 @@ use crate::{
     python::interpreter,
 };
 
-/// An ELF file to speak of in errors.
+/// The name of the ELF file in errors.
 static ANY_FILE: LazyLock<Option<ElfFile>> = LazyLock::new(|| ElfFile::from_bytes(IMAGE, "fuzz").ok());
 
-/// Any bytes as a symbol's name: mangled, with a version, or nothing of the kind.
+/// Any bytes as a symbol's name: mangled, with a version, or neither.
 pub fn names(bytes: &[u8]) {
     let name = SymbolName::new(bytes, None, Binding::Global, TableKind::Symbols);
     for form in name.candidates() {
-        // A hundred times what any compiler writes; each form is kept.
+        // A hundred times longer than any compiler's; each form is kept.
         assert!(form.len() <= (1 << 16) + 3 * bytes.len());
     }
-    // What is shown goes to root's terminal.
+    // Displayed names go to root's terminal.
     assert!(!name.as_str().contains(char::is_control));
     assert!(!name.demangled().unwrap_or_default().contains(char::is_control), "{name:?}");
 }
@@ -39,7 +39,7 @@ pub fn names(bytes: &[u8]) {
 /// Any bytes as the notes of a file: USDT probes, the build id, the version of a helper.
 pub fn notes(bytes: &[u8]) {
     let file = around_notes(bytes);
-    Identity::of(&file).ok();
+    Identity::read(&file).ok();
     let Ok(elf) = ElfFile::from_bytes(file, "fuzz") else { return };
     elf.build_id().ok();
     let Ok(found) = elf.usdt_probes() else { return };
@@ -124,7 +124,7 @@ pub fn debug_files(bytes: &[u8]) {
     });
 }
 
-/// Any bytes as an ELF file, asked whether it holds a CPython, where its code is, and what it exports.
+/// Any bytes as an ELF file: whether it holds a CPython, where its code is, and what it exports.
 pub fn python_elf(bytes: &[u8]) {
     exported(bytes, "dlopen");
     let Ok(file) = rustix::fs::memfd_create("fuzz", MemfdFlags::CLOEXEC).map(File::from) else { return };

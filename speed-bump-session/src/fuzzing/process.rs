@@ -1,4 +1,4 @@
-//! What /proc says of a process. The kernel writes it, and the process chooses the names in it.
+//! The /proc files of a process. The kernel writes them, and the process chooses the names in them.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What a Python process shows: the block that it shares with us, its perf map, its source files.
+//! What a Python process controls: the block that it shares with us, its perf map, its source files.
 
 use std::{
     cell::RefCell,
@@ -27,9 +27,9 @@ use crate::{
     units::{Nanos, VirtualAddress},
 };
 
-/// The process writes whatever it likes into the shared block, at any moment, and cuts or extends it.
+/// The process writes anything into the shared block, at any moment, and truncates or extends it.
 ///
-/// The input is a list of steps, each with what it takes.
+/// The input is a list of steps with their operands.
 pub fn control_block(bytes: &[u8]) {
     let contents = Contents {
         room: Room { functions: 32 },
@@ -87,7 +87,7 @@ pub fn control_block(bytes: &[u8]) {
         theirs.write_all_at(input.bytes(length), start + place % room).ok();
     }
     taken += look(&block, &mut functions);
-    // Each record is told of once, however often it changes.
+    // Each record is reported once, however often it changes.
     assert!(taken <= layout.functions_capacity as usize);
 }
 
@@ -127,8 +127,8 @@ thread_local! {
     static ROOT: RefCell<Option<TempDir>> = const { RefCell::new(None) };
 }
 
-/// The process appends to its perf map, cuts it, puts another file or something else in its place, between
-/// any two looks.
+/// The process appends to its perf map, truncates it, or replaces it by another file or something else,
+/// between any two reads.
 pub fn perf_map(bytes: &[u8]) {
     ROOT.with_borrow_mut(|root| {
         if root.is_none() {
@@ -191,7 +191,7 @@ fn look_at_map(follower: &mut PerfMapFollower, trampolines: &mut Trampolines, ch
         let inside = |range: &Range<VirtualAddress>| range.start <= entry.address && end <= range.end;
         assert!(executable.iter().any(inside), "{entry:?}");
         assert!(!entry.qualname.is_empty());
-        // What lies there is the process's too; here it is the name.
+        // The process controls what is there, too; here it is the name.
         let code = entry.filename.as_bytes();
         let found = trampolines.return_address(entry, |_, buffer| {
             buffer

@@ -1,4 +1,4 @@
-//! Reports of records that anybody may have written.
+//! Reports of records that any user may have written.
 
 use speed_bump_experiment::record::{Experiment, Measured};
 
@@ -14,9 +14,9 @@ use crate::{
     },
 };
 
-/// Slices of a record that is worked on: more take long.
+/// The most slices of a record that we process here: more would take long.
 const SLICES: usize = 2_000;
-/// Bytes that no page is larger than.
+/// The largest page, in bytes.
 const PAGE: usize = 300_000;
 
 /// Any bytes as the JSON of a sweep, or of a session.
@@ -53,7 +53,7 @@ fn sweep(measured: Measured) {
     assert!(serde_json::to_string(&trace(&experiment)).is_ok());
 }
 
-/// There is nothing in it that a terminal would obey, or nobody would see.
+/// It contains nothing that a terminal would obey, or that is invisible.
 fn assert_visible(text: &str) {
     let hidden = text.chars().find(|c| *c != '\n' && !is_visible(*c));
     assert!(hidden.is_none(), "{hidden:?}");

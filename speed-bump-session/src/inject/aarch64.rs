@@ -2,10 +2,10 @@
 
 use crate::{sys::ptrace::Registers, units::VirtualAddress};
 
-/// Why an architecture cannot be injected into; `None` where it can.
+/// Why injection is impossible on an architecture; `None` if it is possible.
 pub(super) const UNSUPPORTED: Option<&str> = Some("aarch64");
 
-/// `AUDIT_ARCH_AARCH64` (include/uapi/linux/audit.h), by which seccomp filters know the calls.
+/// `AUDIT_ARCH_AARCH64` (include/uapi/linux/audit.h): how seccomp filters see the architecture.
 pub(super) const AUDIT_ARCH: u32 = 0xc000_00b7;
 
 /// System calls by number (include/uapi/asm-generic/unistd.h).
@@ -14,7 +14,7 @@ pub(super) mod number {
     pub(in super::super) const MEMFD_CREATE: u64 = libc::SYS_memfd_create as u64;
 }
 
-/// Pieces of code for remote calls: none are known.
+/// Pieces of code for remote calls: none yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gadgets;
 
@@ -26,7 +26,7 @@ impl Gadgets {
     }
 }
 
-/// Cannot be had, so nothing below is ever run.
+/// Has no values, so nothing below ever runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Code {}
 

@@ -1,8 +1,7 @@
-//! The memory of the program that a process runs, and of no other that it may execute later.
+//! The memory of the program that a process runs, and not of one that it executes later.
 //!
-//! What is found out about a program, where its C library is for example, holds for that program only. An
-//! open /proc/PID/mem belongs to it too: once the process has executed another, nothing can be read there any
-//! more.
+//! Facts about a program, such as where its C library is, hold for that program only. An open /proc/PID/mem
+//! belongs to the program too: once the process has executed another, nothing can be read there any more.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
@@ -16,23 +15,24 @@ pub(super) struct AddressSpace {
 }
 
 impl AddressSpace {
-    /// Of the program that the process runs now.
+    /// Opens the memory of the program that the process runs now.
     pub(super) fn open(process: &Process) -> Result<Self, InjectError> {
         Ok(Self { file: process.memory_to_write()? })
     }
 
-    /// Whether the program is gone: the process has ended or executed another.
+    /// Whether the program is gone: the process has ended or executed another. `mapped` is an address in the
+    /// program.
     pub(super) fn is_gone(&self, mapped: VirtualAddress) -> bool {
-        // An address that is not mapped would be an error.
+        // An unmapped address would be an error even if the program is there.
         matches!(self.file.read_at(&mut [0], mapped.0), Ok(0))
     }
 
-    /// Reads all of it.
+    /// Reads the whole range.
     pub(super) fn read(&self, address: VirtualAddress, bytes: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(bytes, address.0)
     }
 
-    /// Writes all of it; `WriteZero` if the program is gone.
+    /// Writes the whole range; `WriteZero` if the program is gone.
     pub(super) fn write(&self, address: VirtualAddress, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, address.0)
     }

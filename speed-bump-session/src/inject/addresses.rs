@@ -1,5 +1,5 @@
-//! Whether there are addresses for the helper. A process that has a limit of address space (`RLIMIT_AS`,
-//! `ulimit -v`) gets `ENOMEM` at it, whoever took what was left; so the helper takes a part alone.
+//! Checks whether there is address space for the helper. At its limit (`RLIMIT_AS`, `ulimit -v`) the process
+//! itself would get `ENOMEM`, so the helper takes only a part of what is left.
 
 use speed_bump_abi::control_block::LARGEST_BLOCK;
 
@@ -9,14 +9,14 @@ use crate::{
     units::Bytes,
 };
 
-/// What loading takes but for the control block: the helper's image, the stack of its thread (1 MiB), what
-/// the dynamic loader and the C library allocate.
+/// What loading takes besides the control block: the helper's image, the stack of its thread (1 MiB), and
+/// memory that the dynamic loader and the C library allocate.
 const FIXED: u64 = 4 << 20;
-/// At most this part of what is left is taken.
+/// We take at most this part of what is left.
 const PART: u64 = 2;
 /// What the helper reserves for the smallest block.
 const SMALLEST_BLOCK: u64 = 1 << 20;
-/// The largest block for a process that locks its memory: all of it is there at once, whatever is used of it.
+/// The largest block for a process that locks its memory: then all of it is resident at once, used or not.
 const LOCKED_BLOCK: u64 = 16 << 20;
 
 /// A limit of address space.
@@ -27,14 +27,14 @@ struct Limit {
 }
 
 impl Limit {
-    /// `None` where the process has none.
-    fn of(process: &Process) -> Result<Option<Self>, ProcessError> {
+    /// `None` if the process has no limit.
+    fn read(process: &Process) -> Result<Option<Self>, ProcessError> {
         let Some(limit) = process.address_limit()? else { return Ok(None) };
         let taken = process.status()?.addresses;
         Ok(Some(Self { limit, left: Bytes(limit.0.saturating_sub(taken.0)) }))
     }
 
-    /// What the helper may reserve for a block; it reserves powers of two.
+    /// How much the helper may reserve for a block; it reserves powers of two.
     fn block(self) -> u64 {
         let most = (self.left.0 / PART).saturating_sub(FIXED);
         most.checked_ilog2().map_or(0, |bits| 1 << bits)
@@ -43,7 +43,7 @@ impl Limit {
 
 /// Refuses a process that has too few addresses left for the helper with the smallest block.
 pub(super) fn check(process: &Process) -> Result<(), InjectError> {
-    match Limit::of(process)? {
+    match Limit::read(process)? {
         Some(limit) if limit.block() < SMALLEST_BLOCK => Err(InjectError::NoAddresses {
             pid: process.pid(),
             left: limit.left,
@@ -54,12 +54,12 @@ pub(super) fn check(process: &Process) -> Result<(), InjectError> {
     }
 }
 
-/// Bytes of the largest control block that a process is to be given.
+/// The size of the largest control block for a process, in bytes.
 ///
 /// # Errors
-/// It has ended, or may not be looked into.
+/// It has ended, or we may not inspect it.
 pub fn largest_block(process: &Process) -> Result<u64, ProcessError> {
-    let by_limit = Limit::of(process)?.map_or(LARGEST_BLOCK as u64, Limit::block);
+    let by_limit = Limit::read(process)?.map_or(LARGEST_BLOCK as u64, Limit::block);
     let by_locking = if process.status()?.locked.0 > 0 { LOCKED_BLOCK } else { LARGEST_BLOCK as u64 };
     Ok(by_limit.min(by_locking))
 }

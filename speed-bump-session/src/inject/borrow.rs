@@ -12,11 +12,11 @@ use super::{
     arch,
     remote_call::{Borrowed, Saved},
     returns::{self, Waited},
-    safe_point::{self, Ground, SafePoint, undisturbed},
+    safe_point::{self, CodeRegions, SafePoint, undisturbed},
     seccomp,
     stage::Stage,
     symbols::Symbols,
-    threads::{Candidate, Suits, Tried, Turns, Unfit, candidates},
+    threads::{Candidate, Suits, Tried, Turns, Unsuitable, candidates},
 };
 use crate::{
     process::{Process, Program, status::Status},
@@ -24,19 +24,19 @@ use crate::{
     units::Pid,
 };
 
-/// How long a thread may take to stop: it does at once, unless it waits uninterruptibly, or for a processor.
+/// How long a thread may take to stop: it stops at once, unless it waits uninterruptibly, or for a processor.
 pub(super) const STOP_LIMIT: Duration = Duration::from_millis(500);
-/// Pauses between tries, growing from the first to the last.
+/// Pauses between attempts, growing from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 const LAST_PAUSE: Duration = Duration::from_millis(1);
-/// How many threads are tried in a row before the list is made anew.
+/// How many threads we try in a row before we list them again.
 const TRIES_A_ROUND: usize = 8;
-/// How long a thread in native code is waited for at first.
+/// How long we wait for a thread in native code at first.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
-/// From this part of the time on, threads are also taken out of calls that then return `EINTR`.
+/// From this part of the time on, we also interrupt calls that then return `EINTR`.
 const UNNOTICED_PART: u32 = 4;
 
-/// Borrows a thread, and says when it was stopped.
+/// Borrows a thread. Returns when it was stopped, too.
 pub(super) fn borrow<'p>(
     process: &'p Process,
     memory: &'p AddressSpace,
@@ -51,14 +51,14 @@ pub(super) fn borrow<'p>(
     let (mut turns, mut waits) = (Turns::default(), Waits::default());
     loop {
         let waited = started.elapsed();
-        let ground = Ground { regions: process.regions()?, interpreters: planned.interpreters };
-        let mut found = candidates(process, &ground.regions, &mut tried);
+        let code = CodeRegions { regions: process.regions()?, interpreters: planned.interpreters };
+        let mut found = candidates(process, &code.regions, &mut tried);
         let only_noticed = found.iter().all(|candidate| candidate.suits == Suits::WaitsNoticed);
         let noticed = only_noticed || waited > limits.safe_point / UNNOTICED_PART;
         found.retain(|candidate| noticed || candidate.suits != Suits::WaitsNoticed);
         let mut in_native_code = Vec::new();
         for candidate in turns.next(found, TRIES_A_ROUND) {
-            match attempt(process, memory, candidate, &ground, symbols, planned.program, None)? {
+            match attempt(process, memory, candidate, &code, symbols, planned.program, None)? {
                 Ok(borrowed) => return Ok(borrowed),
                 Err(unfit) => {
                     tried.count(unfit);
@@ -69,7 +69,7 @@ pub(super) fn borrow<'p>(
             }
         }
         if let Some((candidate, wait)) = waits.next(&in_native_code, over) {
-            match attempt(process, memory, candidate, &ground, symbols, planned.program, Some(wait))? {
+            match attempt(process, memory, candidate, &code, symbols, planned.program, Some(wait))? {
                 Ok(borrowed) => return Ok(borrowed),
                 Err(unfit) => tried.count(unfit),
             }
@@ -86,23 +86,23 @@ pub(super) fn borrow<'p>(
     }
 }
 
-/// Whose turn it is to be waited for, among threads in native code.
+/// Which of the threads in native code to wait for.
 #[derive(Debug, Default)]
 struct Waits {
-    /// How often a thread was waited for.
+    /// How often we waited for each thread.
     done: HashMap<Pid, u32>,
 }
 
 /// A wait for a thread to return to the interpreter.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
-    /// How often it was waited for before.
+    /// How often we waited for it before.
     turn: u32,
     until: Instant,
 }
 
 impl Waits {
-    /// Threads take turns, and are waited for twice as long each time.
+    /// Threads take turns, and each time we wait twice as long.
     fn next(&mut self, threads: &[Candidate], over: Instant) -> Option<(Candidate, Wait)> {
         let done = |candidate: &Candidate| self.done.get(&candidate.thread).copied().unwrap_or(0);
         let candidate = *threads.iter().min_by_key(|candidate| done(candidate))?;
@@ -113,14 +113,14 @@ impl Waits {
     }
 }
 
-type Attempt<'p> = Result<(Borrowed<'p>, Instant), Unfit>;
+type Attempt<'p> = Result<(Borrowed<'p>, Instant), Unsuitable>;
 
-/// Stops a thread and borrows it where it may be, or, if it is to be waited for, where it next may.
+/// Stops a thread and borrows it, at once if it is at a safe point, or after waiting for one.
 fn attempt<'p>(
     process: &'p Process,
     memory: &'p AddressSpace,
     candidate: Candidate,
-    ground: &Ground<'_>,
+    code: &CodeRegions<'_>,
     symbols: &Symbols,
     program: &Program,
     wait: Option<Wait>,
@@ -133,29 +133,29 @@ fn attempt<'p>(
         Err(unfit) => return Ok(Err(unfit)),
     };
     let mut found = Look::at(process, &tracee).map_err(system("reading registers"))?;
-    let mut point = found.judge(ground);
+    let mut point = found.judge(code);
     if let (Some(wait), Err(unfit)) = (wait, &point)
         && unfit.may_return()
         && found.takes_traps()
     {
         let (_, stack) = arch::position(&found.registers);
         let unusable = found.mask | found.handled;
-        let waited = returns::wait(&tracee, stack, unusable, ground, memory, wait.turn, wait.until);
+        let waited = returns::wait(&tracee, stack, unusable, code, memory, wait.turn, wait.until);
         match waited.map_err(system("waiting for a thread"))? {
             Waited::Stopped(when) => stopped = when,
             Waited::Late(signal) => {
                 tracee.detach(signal).map_err(system("detaching from a thread"))?;
-                return Ok(Err(Unfit::NoReturn));
+                return Ok(Err(Unsuitable::NoReturn));
             }
             Waited::Group => return Err(InjectError::Stopped { pid: process.pid() }),
-            Waited::Gone => return Ok(Err(Unfit::Gone)),
+            Waited::Gone => return Ok(Err(Unsuitable::Gone)),
             Waited::Stuck => {
                 wait_and_let_go(tracee);
-                return Ok(Err(Unfit::Stuck));
+                return Ok(Err(Unsuitable::Stuck));
             }
         }
         found = Look::at(process, &tracee).map_err(system("reading registers"))?;
-        point = found.judge(ground);
+        point = found.judge(code);
     }
     let point = match point {
         Ok(point) => point,
@@ -169,7 +169,7 @@ fn attempt<'p>(
         let_go(process, tracee, &found)?;
         return Err(InjectError::Ended { pid: process.pid(), thread, stage: Stage::Borrow });
     }
-    // No other program can take its place while this thread stands still.
+    // While this thread is stopped, no other program can take the process's place.
     let permitted = process.check_program(program).map_err(InjectError::from);
     if let Err(error) = permitted.and_then(|()| seccomp::check(process, &tracee)) {
         let_go(process, tracee, &found)?;
@@ -181,8 +181,11 @@ fn attempt<'p>(
     Ok(Ok((borrowed, stopped)))
 }
 
-/// Stops a thread, and says when.
-pub(super) fn stop(process: &Process, thread: Pid) -> Result<Result<(Tracee, Instant), Unfit>, InjectError> {
+/// Stops a thread. Returns when, too.
+pub(super) fn stop(
+    process: &Process,
+    thread: Pid,
+) -> Result<Result<(Tracee, Instant), Unsuitable>, InjectError> {
     let system = |what| move |source| super::system(process, what, source);
     let our_child = thread == process.pid() && is_our_child(process);
     let tracee = match Tracee::seize(thread, our_child) {
@@ -191,20 +194,20 @@ pub(super) fn stop(process: &Process, thread: Pid) -> Result<Result<(Tracee, Ins
     };
     let stopped = Instant::now();
     if tracee.interrupt().is_err() {
-        return Ok(Err(Unfit::Gone));
+        return Ok(Err(Unsuitable::Gone));
     }
     match tracee.wait(stopped + STOP_LIMIT).map_err(system("waiting for a thread"))? {
         Some(Stop::Interrupted) => Ok(Ok((tracee, stopped))),
         Some(Stop::Group) => Err(InjectError::Stopped { pid: process.pid() }),
         Some(Stop::Signal(signal)) => {
             tracee.detach(signal).map_err(system("detaching from a thread"))?;
-            Ok(Err(Unfit::Signal))
+            Ok(Err(Unsuitable::Signal))
         }
-        Some(Stop::SystemCall | Stop::Exec) => Ok(Err(Unfit::Signal)),
-        Some(Stop::Ended) => Ok(Err(Unfit::Gone)),
+        Some(Stop::SystemCall | Stop::Exec) => Ok(Err(Unsuitable::Signal)),
+        Some(Stop::Ended) => Ok(Err(Unsuitable::Gone)),
         None => {
             wait_and_let_go(tracee);
-            Ok(Err(Unfit::Stuck))
+            Ok(Err(Unsuitable::Stuck))
         }
     }
 }
@@ -214,7 +217,7 @@ pub(super) fn let_go(process: &Process, tracee: Tracee, found: &Look) -> Result<
     let system = |what| move |source| super::system(process, what, source);
     let (mut registers, mut changed) = undisturbed(&found.registers);
     if arch::needs_restart_call(&registers) && !seccomp::allows_restart(process, &tracee) {
-        // The kernel would continue a timed call by another one, which the filter does not know.
+        // The kernel would continue a timed call by another call, which the filter does not know.
         arch::call_fails(&mut registers, libc::EINTR);
         changed = true;
     }
@@ -224,7 +227,7 @@ pub(super) fn let_go(process: &Process, tracee: Tracee, found: &Look) -> Result<
     tracee.detach(0).map_err(system("detaching from a thread"))
 }
 
-/// What a stopped thread shows.
+/// The state of a stopped thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     registers: Registers,
@@ -244,20 +247,20 @@ impl Look {
         Ok(Self { registers, mask, handled, ignored })
     }
 
-    /// Whether a SIGTRAP of the kernel's, which is not delivered, leaves no trace: forced on a thread that
-    /// blocks it, or a process that ignores it, it ends that (kernel/signal.c, `force_sig_info_to_task`).
+    /// Whether a SIGTRAP of the kernel's that is not delivered leaves no trace. If the thread blocks it or
+    /// the process ignores it, the kernel forces it, and it ends the process (kernel/signal.c,
+    /// `force_sig_info_to_task`).
     fn takes_traps(&self) -> bool {
         (self.mask | self.ignored) & (1 << (libc::SIGTRAP - 1)) == 0
     }
 
-    fn judge(&self, ground: &Ground<'_>) -> Result<SafePoint, Unfit> {
-        safe_point::judge(&self.registers, ground, self.mask & self.handled)
+    fn judge(&self, code: &CodeRegions<'_>) -> Result<SafePoint, Unsuitable> {
+        safe_point::judge(&self.registers, code, self.mask & self.handled)
     }
 }
 
-/// A thread that does not stop cannot be detached from either. What is asked of it is forgotten when this
-/// thread of ours ends; until then it would stop at its next chance and stand still, so it is looked at once
-/// more.
+/// A thread that does not stop cannot be detached from either. Our request is forgotten when this thread of
+/// ours ends; until then it would stop at its next chance and stay stopped. So we check it once more.
 fn wait_and_let_go(tracee: Tracee) {
     if let Ok(Some(stop)) = tracee.wait(Instant::now() + STOP_LIMIT) {
         let signal = if let Stop::Signal(signal) = stop { signal } else { 0 };
@@ -266,16 +269,20 @@ fn wait_and_let_go(tracee: Tracee) {
     }
 }
 
-/// What a refused `PTRACE_SEIZE` means.
-fn refusal(process: &Process, error: io::Error) -> Result<Unfit, InjectError> {
+/// The meaning of a refused `PTRACE_SEIZE`.
+fn refusal(process: &Process, error: io::Error) -> Result<Unsuitable, InjectError> {
     match error.raw_os_error() {
-        Some(libc::ESRCH) => Ok(Unfit::Gone),
-        // One that did not stop in time before: it still is ours until it does.
-        Some(libc::EPERM) if is_traced_by_us(process) => Ok(Unfit::Stuck),
+        Some(libc::ESRCH) => Ok(Unsuitable::Gone),
+        // One that did not stop in time before: it is still traced by us until it does.
+        Some(libc::EPERM) if is_traced_by_us(process) => Ok(Unsuitable::Stuck),
         Some(libc::EPERM) => {
             super::preflight::check(process)?;
             // The thread ended meanwhile, or a security module forbids it.
-            if process.is_alive() { Ok(Unfit::Gone) } else { Err(super::system(process, "tracing", error)) }
+            if process.is_alive() {
+                Ok(Unsuitable::Gone)
+            } else {
+                Err(super::system(process, "tracing", error))
+            }
         }
         _ => Err(super::system(process, "tracing a thread", error)),
     }

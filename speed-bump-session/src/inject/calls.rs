@@ -1,24 +1,25 @@
-//! System calls that a thread may be taken out of, and in which of them the kernel lets it wait on unnoticed.
+//! System calls in which a thread may be borrowed, and how the kernel continues each afterwards.
 //!
 //! Only calls that wait for something outside of the process are listed: a thread that waits in the middle of
 //! `malloc` or of the dynamic loader holds a lock that the helper needs.
 
-/// How a call is continued after an interruption.
+/// How an interrupted call continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Continuation {
-    /// By the kernel, with the time that was left.
+    /// The kernel continues it, with the time that was left.
     Kernel,
     /// The kernel returns `EINTR`, as after SIGSTOP and SIGCONT (signal(7), "Interruption of system calls ...
-    /// by stop signals"). Without a time limit we have it made again; with one, the program sees `EINTR`.
+    /// by stop signals"). Without a time limit we make the thread repeat the call; with one, the program sees
+    /// `EINTR`.
     Eintr {
-        /// Position of the argument that limits the time.
+        /// Position of the argument with the time limit.
         limit: Option<Limit>,
     },
-    /// `EINTR` if the socket has a time limit (SO_RCVTIMEO, SO_SNDTIMEO), else by the kernel.
+    /// `EINTR` if the socket has a time limit (SO_RCVTIMEO, SO_SNDTIMEO), else the kernel continues it.
     Socket,
 }
 
-/// An argument that limits the time.
+/// An argument with a time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Limit {
     /// Milliseconds, negative for none.
@@ -28,7 +29,7 @@ pub(super) enum Limit {
 }
 
 impl Limit {
-    /// Whether these arguments set none.
+    /// Whether these arguments set no limit.
     pub(super) fn is_absent(self, arguments: [u64; 6]) -> bool {
         let argument = |position: usize| arguments.get(position).copied().unwrap_or(1);
         match self {
@@ -40,12 +41,12 @@ impl Limit {
 }
 
 /// FUTEX_WAIT_BITSET and FUTEX_WAIT_REQUEUE_PI (include/uapi/linux/futex.h), which condition variables,
-/// semaphores and timed locks wait with. Plain FUTEX_WAIT is what glibc's internal locks, malloc's too, use.
+/// semaphores and timed locks use. glibc's internal locks, including malloc's, use plain FUTEX_WAIT.
 const FUTEX_OPERATIONS: [u64; 2] = [9, 11];
 /// All but FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME.
 const FUTEX_OPERATION_MASK: u64 = 0x7f;
 
-/// How the call is continued; `None` if a thread in it is left alone.
+/// How the call continues; `None` if we leave a thread in it alone.
 pub(super) fn continuation(number: u64, arguments: [u64; 6]) -> Option<Continuation> {
     use Continuation::{Eintr, Kernel, Socket};
     let number = libc::c_long::try_from(number).ok()?;
@@ -89,7 +90,7 @@ pub(super) fn continuation(number: u64, arguments: [u64; 6]) -> Option<Continuat
     })
 }
 
-/// Calls that newer architectures no longer have.
+/// Calls that newer architectures lack.
 #[cfg(target_arch = "x86_64")]
 fn legacy(number: libc::c_long) -> Option<Continuation> {
     Some(match number {

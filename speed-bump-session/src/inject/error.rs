@@ -1,4 +1,4 @@
-//! Why nothing was injected.
+//! Why we did not inject.
 
 use std::{io, path::PathBuf};
 
@@ -10,17 +10,17 @@ use crate::{
     units::{Bytes, Nanos, Pid},
 };
 
-/// Why nothing was injected. Unless it says otherwise, the process is as it was.
+/// Why we did not inject. Unless the message says otherwise, the process is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InjectError {
-    /// The process could not be looked into.
+    /// We could not inspect the process.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// No code for this machine.
+    /// There is no code for this machine.
     #[error("injection is not written for {0} yet: use an entry source that needs none (--no-inject)")]
     Machine(&'static str),
-    /// A debugger holds it.
+    /// A debugger is attached to it.
     #[error(
         "process {pid} is being traced by process {tracer} ({name}): a process has one tracer at a time; end \
          that one, or use --no-inject"
@@ -56,7 +56,7 @@ pub enum InjectError {
         /// PID of the process that was to load the helper.
         pid: Pid,
     },
-    /// Strict seccomp allows read, write and exit alone.
+    /// Strict seccomp only allows read, write and exit.
     #[error(
         "process {pid} runs under strict seccomp: the kernel would kill it for any system call that \
          injecting needs; use --no-inject"
@@ -65,7 +65,7 @@ pub enum InjectError {
         /// PID of the process that was to load the helper.
         pid: Pid,
     },
-    /// A filter that does not allow what we need.
+    /// A seccomp filter does not allow what we need.
     #[error(
         "the seccomp filter of process {pid} answers {call} with {action}, and injecting needs it: allow it \
          in the filter (container profile, SystemCallFilter=), or use --no-inject"
@@ -75,10 +75,10 @@ pub enum InjectError {
         pid: Pid,
         /// Name of the system call, as in its manual page.
         call: &'static str,
-        /// What the filter does.
+        /// The filter's action.
         action: String,
     },
-    /// A filter that we cannot read may kill.
+    /// A seccomp filter that we cannot read may kill the process.
     #[error(
         "process {pid} runs under a seccomp filter that cannot be read ({source}), and a filter may kill the \
          process for a system call that injecting needs: run this as root in the machine's own namespaces \
@@ -90,7 +90,7 @@ pub enum InjectError {
         /// What the system said.
         r#source: io::Error,
     },
-    /// A system call that we make ourselves is refused.
+    /// The kernel refuses a system call that we make ourselves.
     #[error(
         "process {pid}: {call} is refused to this tool ({error}), and injecting needs it: allow it in the \
          seccomp filter that the tool runs under (container profile), or use --no-inject"
@@ -103,7 +103,7 @@ pub enum InjectError {
         /// What the system said.
         error: io::Error,
     },
-    /// The helper's path would lead nowhere.
+    /// The path to the helper's memory file would lead nowhere.
     #[error(
         "process {pid} sees no proc file system at /proc, through which its dynamic loader would find the \
          helper: mount one there, or use --no-inject"
@@ -112,7 +112,7 @@ pub enum InjectError {
         /// PID of the process that was to load the helper.
         pid: Pid,
     },
-    /// No `dlopen`.
+    /// It has no `dlopen`.
     #[error(
         "process {pid} has no dynamic loader ({looked}): it is statically linked, and nothing can be loaded \
          into it; use --no-inject, or an interpreter that is linked dynamically"
@@ -120,10 +120,10 @@ pub enum InjectError {
     NoDynamicLoader {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// Files that were searched, in words.
+        /// The files that we searched.
         looked: String,
     },
-    /// No code to put a remote call together from.
+    /// It has no code to build a remote call from.
     #[error(
         "process {pid} maps no code that ends a remote call safely (looked in {looked}); please report this \
          C library, and use --no-inject"
@@ -131,16 +131,16 @@ pub enum InjectError {
     NoGadgets {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// Files that were searched, in words.
+        /// The files that we searched.
         looked: String,
     },
-    /// Returns to other places than calls come from would be a fault.
+    /// With a shadow stack, returns must lead to where calls came from.
     #[error("process {pid} runs with a shadow stack, which remote calls would violate: use --no-inject")]
     ShadowStack {
         /// PID of the process that was to load the helper.
         pid: Pid,
     },
-    /// No thread at a safe point.
+    /// No thread came to a safe point.
     #[error(
         "no thread of process {pid} came to a point where it can be borrowed safely within {limit} \
          ({tried}); nothing was changed; {}",
@@ -149,9 +149,9 @@ pub enum InjectError {
     NoSafePoint {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// How long was tried.
+        /// How long we tried.
         limit: Nanos,
-        /// What was found instead.
+        /// What we found instead.
         tried: Tried,
     },
     /// `vm.memfd_noexec`.
@@ -173,13 +173,13 @@ pub enum InjectError {
     NoMemory {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// The group, or one around it.
+        /// The group, or one of its parents.
         folder: PathBuf,
-        /// What it may still take.
+        /// What it has left.
         left: Bytes,
         /// What it may take in all.
         limit: Bytes,
-        /// What loading takes at most.
+        /// The most that loading takes.
         needed: Bytes,
     },
     /// A limit of address space is near.
@@ -191,14 +191,14 @@ pub enum InjectError {
     NoAddresses {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// What it may still take.
+        /// What it has left.
         left: Bytes,
         /// What it may take in all.
         limit: Bytes,
-        /// What must be left.
+        /// How much must be left.
         needed: Bytes,
     },
-    /// Another file lies where the memory file was.
+    /// Another file has the descriptor of our memory file.
     #[error(
         "descriptor {descriptor} of process {pid}, where a thread of it had just made a memory file for us, \
          is {found}: another thread changed that; nothing was written. Try again if the program is known to \
@@ -209,7 +209,7 @@ pub enum InjectError {
         pid: Pid,
         /// The descriptor's number there.
         descriptor: u64,
-        /// How the file there differs from the memory file.
+        /// What it is instead.
         found: Unlike,
     },
     /// The process wrote into the image.
@@ -262,7 +262,7 @@ pub enum InjectError {
         /// The same in words.
         failure: String,
     },
-    /// The thread did not come back.
+    /// The thread did not return.
     #[error(
         "thread {thread} of process {pid} did not come back from {stage} within {limit} ({state}); it was \
          put back where it was and goes on. {left}"
@@ -272,16 +272,16 @@ pub enum InjectError {
         pid: Pid,
         /// TID of the thread that was borrowed.
         thread: Pid,
-        /// What it was made to do.
+        /// What we made it do.
         stage: Stage,
         /// How long it had.
         limit: Nanos,
-        /// What it was doing.
+        /// Its state.
         state: &'static str,
         /// What could not be undone.
         left: &'static str,
     },
-    /// The thread is still at work for us, and is left to finish by itself.
+    /// The thread is still working for us, and finishes by itself.
     #[error(
         "thread {thread} of process {pid} is still at work in {stage}, much longer than {limit}; it was let \
          go and returns to its own work when it is done, with EINTR from the system call it was in, if any; \
@@ -292,12 +292,12 @@ pub enum InjectError {
         pid: Pid,
         /// TID of the thread that was borrowed.
         thread: Pid,
-        /// What it was made to do.
+        /// What we made it do.
         stage: Stage,
-        /// How long it should have taken at most.
+        /// The longest that it should have taken.
         limit: Nanos,
     },
-    /// A crash in the borrowed thread.
+    /// The borrowed thread crashed.
     #[error(
         "thread {thread} of process {pid} got signal {signal} in {stage}; it was put back where it was and \
          goes on; please report this"
@@ -307,7 +307,7 @@ pub enum InjectError {
         pid: Pid,
         /// TID of the thread that was borrowed.
         thread: Pid,
-        /// What it was made to do.
+        /// What we made it do.
         stage: Stage,
         /// Signal number, as in signal(7).
         signal: i32,
@@ -319,10 +319,10 @@ pub enum InjectError {
         pid: Pid,
         /// TID of the thread that was borrowed.
         thread: Pid,
-        /// What it was made to do.
+        /// What we made it do.
         stage: Stage,
     },
-    /// Another loader is at work.
+    /// Another session uses the process's helper.
     #[error(
         "another session delays Python functions in process {pid} already (its helper is {state}). End that \
          one, or change it: `speed-bump-ebpf sessions` lists it, and `set` changes it"
@@ -333,7 +333,7 @@ pub enum InjectError {
         /// State of its block.
         state: &'static str,
     },
-    /// The helper of an earlier session could not leave yet.
+    /// An earlier session's helper has not left yet.
     #[error(
         "the helper of an earlier session has still to leave process {pid}, for which it needs the \
          interpreter's lock: a thread keeps that while it sleeps or computes. It leaves when the process \
@@ -343,7 +343,7 @@ pub enum InjectError {
         /// PID of the process that was to load the helper.
         pid: Pid,
     },
-    /// The image is not one.
+    /// Our image of the helper is unusable.
     #[error("the helper's image is not usable: {0}; this build of speed-bump-ebpf is broken")]
     Image(String),
     /// A file of the process could not be opened.
@@ -363,12 +363,12 @@ pub enum InjectError {
         /// What the system said.
         r#source: io::Error,
     },
-    /// A call on the thread failed.
+    /// A ptrace request for the thread failed.
     #[error("process {pid}: {what}: {source}")]
     System {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// What was tried.
+        /// What we tried.
         what: &'static str,
         /// What the system said.
         r#source: io::Error,

@@ -1,5 +1,5 @@
-//! Has the seccomp filters of a process judged before anything is done to it. The kernel shows filters of
-//! stopped threads alone; so a thread is stopped for that, and only one whose program cannot notice.
+//! Checks the seccomp filters of a process before we change anything. The kernel shows the filters of stopped
+//! threads only. So we stop a thread for that, and only one whose program cannot notice.
 
 use std::{
     os::fd::AsFd as _,
@@ -20,11 +20,11 @@ use super::{
 };
 use crate::{process::Process, sys::remote_descriptor::Descriptors, units::Pid};
 
-/// How long such a thread is looked for, and how long it is waited between two looks.
+/// How long we search for such a thread, and the pause between two attempts.
 const LIMIT: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Judges the filters of a thread that would be borrowed. `None` if they are not known, as all threads wait
+/// Checks the filters of a thread that would be borrowed. `None` if they stay unknown, since all threads wait
 /// in calls that the program would see interrupted.
 ///
 /// # Errors
@@ -55,7 +55,7 @@ pub(super) fn judge(process: &Process) -> Result<Option<()>, InjectError> {
     }
 }
 
-/// Whether a thread waits for a file that limits no time (SO_RCVTIMEO, SO_SNDTIMEO), so that the kernel
+/// Whether a thread waits for a file without a time limit (SO_RCVTIMEO, SO_SNDTIMEO), so that the kernel
 /// continues the call.
 fn waits_without_limit(process: &Process, thread: Pid) -> bool {
     let Some(call) = waits_in(process, thread) else { return false };
@@ -63,7 +63,7 @@ fn waits_without_limit(process: &Process, thread: Pid) -> bool {
     if continuation(call.number, call.arguments) != Some(Continuation::Socket) {
         return false;
     }
-    let of_thread = Descriptors::of(process.as_fd(), process.pid(), thread);
+    let of_thread = Descriptors::of_thread(process.as_fd(), process.pid(), thread);
     let taken = i32::try_from(descriptor).ok().zip(of_thread.ok().flatten());
     let Some(file) = taken.and_then(|(descriptor, of_thread)| of_thread.take(descriptor).ok()) else {
         return false;

@@ -1,5 +1,5 @@
-//! Whether there is memory for the helper. At the limit of a control group the kernel kills processes of the
-//! group, and it must not be the helper that brings a service there.
+//! Checks whether there is memory for the helper. At the limit of a control group the kernel kills processes
+//! of the group, and the helper must not bring a service there.
 
 use std::{fs, path::Path};
 
@@ -12,15 +12,15 @@ use crate::{
     units::Bytes,
 };
 
-/// What loading takes in any process: pages of the helper's own, those of its thread's stack, page tables,
-/// the control block's, and what the C library allocates. 250 to 400 KiB were measured with CPython 3.8 to
-/// 3.13, rounded up to what the kernel charges at a time (256 KiB).
+/// What loading takes in any process: the helper's own pages, those of its thread's stack, page tables, the
+/// control block, and memory that the C library allocates. We measured 250 to 400 KiB with CPython 3.8 to
+/// 3.13; rounded up to the unit that the kernel charges (256 KiB).
 const FIXED: Bytes = Bytes(1 << 20);
-/// To find its functions, the helper has a Python before 3.12 list all its objects: 8 bytes each and an
-/// eighth more while the list grows. An object that the garbage collector knows takes 64 bytes and more. The
-/// records of functions take less than that of the functions.
+/// To find functions, the helper makes a Python before 3.12 list all its objects: 8 bytes each, and an eighth
+/// more while the list grows. An object that the garbage collector knows takes at least 64 bytes. The records
+/// of functions take less than the functions.
 const PART_OF_MEMORY: u64 = 7;
-/// The most that is reckoned with: 3.5 million objects.
+/// The most that we expect: 3.5 million objects.
 const LARGEST_PART: Bytes = Bytes(32 << 20);
 
 /// Refuses a process whose control groups have too little memory left.
@@ -29,7 +29,7 @@ pub(super) fn check(process: &Process, for_python: bool) -> Result<(), InjectErr
     let needed = needed(anonymous, for_python);
     for group in process.control_groups()? {
         for folder in group.levels() {
-            let Some(left) = Left::of(&group, &folder) else { continue };
+            let Some(left) = Left::read(&group, &folder) else { continue };
             if left.bytes < needed {
                 return Err(InjectError::NoMemory {
                     pid: process.pid(),
@@ -49,18 +49,18 @@ fn needed(anonymous: Bytes, for_python: bool) -> Bytes {
     Bytes(FIXED.0 + part)
 }
 
-/// What a group may still take.
+/// What a group has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
     limit: Bytes,
     bytes: Bytes,
 }
 
-/// The files of a group that say so.
+/// The files of a group with these numbers.
 struct Files {
     limit: &'static str,
     usage: &'static str,
-    /// The line of `memory.stat` with what the kernel drops first: pages of files that were not used lately.
+    /// The line of `memory.stat` for what the kernel drops first: file pages that were not used recently.
     dropped: &'static str,
 }
 
@@ -78,8 +78,8 @@ const LEGACY: [Files; 2] = [
 ];
 
 impl Left {
-    /// `None` where the group has no limit.
-    fn of(group: &ControlGroup, folder: &Path) -> Option<Self> {
+    /// `None` if the group has no limit.
+    fn read(group: &ControlGroup, folder: &Path) -> Option<Self> {
         let files: &[Files] = match group.hierarchy {
             Hierarchy::Unified => &UNIFIED,
             Hierarchy::Legacy(_) if group.has_legacy("memory") => &LEGACY,
@@ -90,7 +90,7 @@ impl Left {
 
     fn by(files: &Files, folder: &Path) -> Option<Self> {
         let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
-        // Without a limit: `max`, or in version 1 more than there can be.
+        // Without a limit: `max`, or in version 1 an impossibly large number.
         let limit: u64 = read(files.limit)?.trim().parse().ok()?;
         let usage: u64 = read(files.usage)?.trim().parse().ok()?;
         let stat = read("memory.stat").unwrap_or_default();

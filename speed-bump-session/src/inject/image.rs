@@ -1,4 +1,4 @@
-//! The helper's shared object, as it goes into processes, and what tells one build of it from another.
+//! The helper's shared object, and the identity of a build.
 
 use object::{
     LittleEndian as LE,
@@ -18,10 +18,10 @@ pub const ATTACH: &str = "speed_bump_attach";
 /// (speed-bump-helper/src/image.rs).
 const VERSION_NOTE: (&[u8], u32) = (b"speed-bump", 1);
 
-/// Which helper it is.
+/// The identity of a helper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The [version](speed_bump_abi::control_block::VERSION) of the control block that it understands.
+    /// The [version](speed_bump_abi::control_block::VERSION) of the control block that it uses.
     pub version: u32,
     /// The linker's hash of the image.
     pub build_id: Vec<u8>,
@@ -45,11 +45,11 @@ impl From<object::read::Error> for ImageError {
 }
 
 impl Identity {
-    /// Reads it from the bytes of the file, of which the first pages suffice.
+    /// Reads it from the bytes of the file; the first pages suffice.
     ///
     /// # Errors
-    /// When it is not the image of a helper.
-    pub fn of(image: &[u8]) -> Result<Self, ImageError> {
+    /// It is not the image of a helper.
+    pub fn read(image: &[u8]) -> Result<Self, ImageError> {
         let header = FileHeader64::<LE>::parse(image)?;
         let (mut version, mut build_id) = (None, None);
         for segment in header.program_headers(LE, image)? {
@@ -87,21 +87,21 @@ mod tests {
 
     #[test]
     fn it_has_an_identity() {
-        let identity = Identity::of(IMAGE).unwrap();
+        let identity = Identity::read(IMAGE).unwrap();
         assert_eq!(identity.version, control_block::VERSION);
         assert_eq!(identity.build_id.len(), 20);
     }
 
     #[test]
     fn the_first_pages_suffice() {
-        assert_eq!(Identity::of(&IMAGE[..4096]).unwrap(), Identity::of(IMAGE).unwrap());
+        assert_eq!(Identity::read(&IMAGE[..4096]).unwrap(), Identity::read(IMAGE).unwrap());
     }
 
     #[test]
     fn what_is_no_helper_has_none() {
-        assert!(matches!(Identity::of(b"\x7fELF"), Err(ImageError::NotElf(_))));
+        assert!(matches!(Identity::read(b"\x7fELF"), Err(ImageError::NotElf(_))));
         let own = std::fs::read("/proc/self/exe").unwrap();
-        assert!(matches!(Identity::of(&own), Err(ImageError::NoNote("version"))));
+        assert!(matches!(Identity::read(&own), Err(ImageError::NoNote("version"))));
     }
 
     #[test]

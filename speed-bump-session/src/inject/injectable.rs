@@ -1,4 +1,4 @@
-//! The helper's image, as far as injecting looks into it.
+//! The parts of the helper's image that injecting needs.
 
 use super::{InjectError, symbols};
 use crate::{elf::ElfFile, units::VirtualAddress};
@@ -10,7 +10,7 @@ const ATTACH: &str = "speed_bump_attach";
 #[derive(Debug)]
 pub(super) struct Image {
     pub(super) elf: ElfFile,
-    /// [`ATTACH`], as the image's headers count.
+    /// Address of [`ATTACH`], as in the image's headers.
     pub(super) attach: VirtualAddress,
 }
 

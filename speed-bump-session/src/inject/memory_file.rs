@@ -1,9 +1,9 @@
-//! A memory file that a borrowed thread makes, open in its process and here: for the helper's image, and for
-//! its control block.
+//! A memory file that a borrowed thread creates, open in its process and here: for the helper's image, and
+//! for its control block.
 //!
 //! The process knows the number of its descriptor before we do, and other threads of it, or processes that
-//! share its descriptors, may put another file there. So what lies there is taken with the rights that the
-//! process has, and looked at, before anything is written.
+//! share its descriptors, may put another file there. So we take the file with the rights that the process
+//! has, and check it before we write anything.
 
 use std::{ffi::CStr, fs::File, io, os::fd::AsFd as _};
 
@@ -37,7 +37,7 @@ pub(super) struct MemoryFile {
 }
 
 impl MemoryFile {
-    /// Has the thread make one, and takes it.
+    /// Makes the thread create one, and takes it.
     pub(super) fn make(
         process: &Process,
         thread: &mut Borrowed<'_>,
@@ -45,7 +45,7 @@ impl MemoryFile {
         execution: Execution,
     ) -> Result<Self, InjectError> {
         let (call, pid, borrowed) = ("memfd_create", process.pid(), thread.thread());
-        let descriptors = Descriptors::of(process.as_fd(), pid, borrowed)
+        let descriptors = Descriptors::of_thread(process.as_fd(), pid, borrowed)
             .map_err(|source| system(process, "opening a thread's pidfd", source))?
             .ok_or(InjectError::OwnDescriptors { pid, thread: borrowed })?;
         let address = thread.text(name)?;
@@ -70,10 +70,10 @@ impl MemoryFile {
         })?;
         match Self::take(&descriptors, in_process) {
             Ok(Ok(here)) => Ok(Self { in_process, here }),
-            // Whatever lies there is the program's own.
+            // The program itself has put something there.
             Ok(Err(found)) => Err(InjectError::NotOurs { pid, descriptor: in_process, found }),
             Err(source) => {
-                // The first failure is the one to tell.
+                // Report the first failure.
                 let _ = close(thread, in_process);
                 Err(system(process, "taking a memory file (pidfd_getfd)", source))
             }
@@ -89,7 +89,7 @@ impl MemoryFile {
         }
     }
 
-    /// Has the thread close it in the process.
+    /// Makes the thread close it in the process.
     pub(super) fn close(&self, thread: &mut Borrowed<'_>) -> Result<(), InjectError> {
         if thread.is_ours() { close(thread, self.in_process) } else { Ok(()) }
     }

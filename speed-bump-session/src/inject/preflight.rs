@@ -1,4 +1,4 @@
-//! What forbids injecting, as far as it can be known without touching the process.
+//! Checks what forbids injecting, as far as we can find out without touching the process.
 
 use std::{os::fd::AsFd as _, path::Path};
 
@@ -15,10 +15,10 @@ use crate::{
     units::Pid,
 };
 
-/// `SECCOMP_MODE_STRICT`, as /proc/PID/status numbers it.
+/// `SECCOMP_MODE_STRICT`, as in /proc/PID/status.
 const SECCOMP_STRICT: u32 = 1;
 
-/// Refuses what must not be tried.
+/// Fails if injecting must not be tried.
 pub(super) fn check(process: &Process) -> Result<(), InjectError> {
     let pid = process.pid();
     if let Some(machine) = arch::UNSUPPORTED {
@@ -37,7 +37,7 @@ pub(super) fn check(process: &Process) -> Result<(), InjectError> {
     Ok(())
 }
 
-/// The same for a process that we trace already, and that stands still for us.
+/// The same for a process that we already trace and that is stopped.
 pub(super) fn check_traced(process: &Process) -> Result<(), InjectError> {
     let pid = process.pid();
     if let Some(machine) = arch::UNSUPPORTED {
@@ -50,7 +50,7 @@ pub(super) fn check_traced(process: &Process) -> Result<(), InjectError> {
     if status.shadow_stack {
         return Err(InjectError::ShadowStack { pid });
     }
-    // Asks the kernel for the same right as tracing does.
+    // Needs the same right from the kernel as tracing.
     process.memory()?;
     check_own_calls(process)?;
     if !has_proc(process) {
@@ -59,13 +59,13 @@ pub(super) fn check_traced(process: &Process) -> Result<(), InjectError> {
     Ok(())
 }
 
-/// Refuses where a system call that we make ourselves is refused. Nothing comes of these: there is no such
-/// thread, and no such descriptor.
+/// Fails if the kernel refuses us a system call that we make ourselves. These calls have no effect: there is
+/// no such thread, and no such descriptor.
 fn check_own_calls(process: &Process) -> Result<(), InjectError> {
     let pid = process.pid();
     let refused = |call| move |error| InjectError::CallRefused { pid, call, error };
     ptrace::is_callable().map_err(refused("ptrace(2)"))?;
-    let descriptors = Descriptors::of(process.as_fd(), pid, pid).map_err(refused("pidfd_open(2)"))?;
+    let descriptors = Descriptors::of_thread(process.as_fd(), pid, pid).map_err(refused("pidfd_open(2)"))?;
     match descriptors.map(|descriptors| descriptors.take(i32::MAX)) {
         Some(Err(error)) if ![Some(libc::EBADF), Some(libc::ESRCH)].contains(&error.raw_os_error()) => {
             Err(refused("pidfd_getfd(2)")(error))
@@ -74,21 +74,21 @@ fn check_own_calls(process: &Process) -> Result<(), InjectError> {
     }
 }
 
-/// Whether the process sees a proc file system at /proc, by which it finds the helper's memory file. A link
-/// there is followed as the process would, not to our own.
+/// Whether the process has a proc file system at /proc, through which it finds the helper's memory file. A
+/// link there is followed as the process would, not to our own.
 fn has_proc(process: &Process) -> bool {
     let Ok(root) = process.open_entry("root", OFlags::PATH | OFlags::DIRECTORY) else { return false };
     let place = find_below(root.as_fd(), Path::new("/proc"), LastLink::Follow);
     place.and_then(fstatfs).is_ok_and(|system| system.f_type == PROC_SUPER_MAGIC)
 }
 
-/// What a process is called.
+/// A process's name.
 pub fn name_of(pid: Pid) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
 /// Whether the process's control group is frozen: in the unified hierarchy (`cgroup.events`), or in the
-/// freezer's own (`freezer.state`), as hierarchies were before.
+/// freezer's own (`freezer.state`), in older hierarchies.
 fn is_frozen(process: &Process) -> bool {
     process.control_groups().unwrap_or_default().iter().any(|group| {
         let says = |file: &str, wanted: &[&str]| {
@@ -97,7 +97,7 @@ fn is_frozen(process: &Process) -> bool {
         };
         match group.hierarchy {
             Hierarchy::Unified => says("cgroup.events", &["frozen 1"]),
-            // A group that is being frozen has none of its processes run either.
+            // The processes of a group that is being frozen do not run either.
             Hierarchy::Legacy(_) => {
                 group.has_legacy("freezer") && says("freezer.state", &["FROZEN", "FREEZING"])
             }

@@ -1,8 +1,8 @@
-//! A borrowed thread: system calls and functions that it is made to run, and giving it back.
+//! A borrowed thread: makes it run system calls and functions, and gives it back.
 //!
-//! The thread's own state lies in a signal frame on its stack from before it first runs until it is given
-//! back. If this process is killed in between, the kernel lets the thread go, it finishes what it was made to
-//! do, and returns through that frame: the worst that the program sees is a system call that failed with
+//! The thread's own state is in a signal frame on its stack from before we first make it run until we give it
+//! back. If this process is killed in between, the kernel detaches the thread. The thread finishes what we
+//! made it do, and returns through that frame. At worst the program sees a system call that failed with
 //! `EINTR`.
 
 use std::{
@@ -17,15 +17,15 @@ use crate::{
     units::{Pid, VirtualAddress},
 };
 
-/// Faults of the thread itself; all other signals wait until it is given back.
+/// Faults of the thread itself; all other signals wait until we give it back.
 const FAULTS: [i32; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
-/// How long a system call that does not wait may take: much longer than it ever should.
+/// How long a system call that does not block may take: much longer than it ever should.
 const SYSTEM_CALL_LIMIT: Duration = Duration::from_secs(5);
-/// A thread that is still at work, and not waiting for a lock, gets this many times its limit.
+/// A thread that still works, and does not wait for a lock, gets this many times its limit.
 const PATIENCE: u32 = 5;
 
-/// What the thread is put back to.
+/// The state to put the thread back to.
 #[derive(Debug)]
 pub(super) struct Saved {
     pub(super) registers: Registers,
@@ -33,10 +33,10 @@ pub(super) struct Saved {
     pub(super) mask: u64,
 }
 
-/// Where the thread stands still.
+/// Where the thread is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// On its way out of the kernel, where system calls are continued.
+    /// On its way out of the kernel, where system calls continue.
     LeavingKernel,
     /// At a system call.
     AtSystemCall,
@@ -46,7 +46,7 @@ enum Place {
     Gone,
 }
 
-/// A thread that runs what we want.
+/// A thread that runs our calls.
 #[derive(Debug)]
 pub(super) struct Borrowed<'p> {
     process: &'p Process,
@@ -56,14 +56,14 @@ pub(super) struct Borrowed<'p> {
     code: arch::Code,
     memory: &'p AddressSpace,
     place: Place,
-    /// What it is made to do.
+    /// What we make it do.
     stage: Stage,
-    /// Signals that cannot be blocked and came meanwhile.
+    /// Signals that came meanwhile and that cannot be blocked.
     held: Vec<i32>,
 }
 
 impl<'p> Borrowed<'p> {
-    /// Prepares a thread that was just stopped on its way out of the kernel. It has not run since.
+    /// Prepares a thread that was just stopped on its way out of the kernel. It must not have run since.
     pub(super) fn new(
         process: &'p Process,
         tracee: Tracee,
@@ -83,12 +83,12 @@ impl<'p> Borrowed<'p> {
         self.tracee.thread()
     }
 
-    /// Whether it can still be made to do something.
+    /// Whether we can still make it do something.
     pub(super) fn is_ours(&self) -> bool {
         matches!(self.place, Place::LeavingKernel | Place::AtSystemCall)
     }
 
-    /// Has the thread make a system call that does not wait. An error number is negative, as the kernel
+    /// Makes the thread make a system call that does not block. An error number is negative, as the kernel
     /// returns it.
     pub(super) fn system_call(
         &mut self,
@@ -122,7 +122,7 @@ impl<'p> Borrowed<'p> {
         })
     }
 
-    /// Has the thread call a function with two integer arguments; gives the low half of its result.
+    /// Makes the thread call a function with two integer arguments; returns the low half of its result.
     pub(super) fn call(
         &mut self,
         stage: Stage,
@@ -145,7 +145,7 @@ impl<'p> Borrowed<'p> {
             }
             let mut registers = self.registers()?;
             if let Some(result) = arch::function_result(&self.code, &self.frame, &registers) {
-                // In place of `rt_sigreturn`, a call without effect: the thread must not go back yet.
+                // A call without effect in place of `rt_sigreturn`: the thread must not go back yet.
                 arch::replace_call(&self.code, &mut registers, arch::number::CLOSE, u64::MAX);
                 self.set_registers(&registers)?;
                 let deadline = Instant::now() + SYSTEM_CALL_LIMIT;
@@ -162,7 +162,7 @@ impl<'p> Borrowed<'p> {
         Ok(place.0)
     }
 
-    /// Puts the thread back where it was and lets it go.
+    /// Puts the thread back to where it was and detaches.
     pub(super) fn put_back(mut self) -> Result<(), InjectError> {
         self.stage = Stage::Return;
         let result = self.leave_kernel().and_then(|()| self.restore());
@@ -177,7 +177,7 @@ impl<'p> Borrowed<'p> {
         result
     }
 
-    /// Has the thread stop on its way out of the kernel, the one place from where a system call is continued.
+    /// Makes the thread stop on its way out of the kernel, the one place from which a system call continues.
     fn leave_kernel(&mut self) -> Result<(), InjectError> {
         if matches!(self.place, Place::LeavingKernel | Place::Gone) {
             return Ok(());
@@ -190,7 +190,7 @@ impl<'p> Borrowed<'p> {
         while self.place != Place::LeavingKernel {
             match self.wait(deadline)? {
                 Some(Stop::SystemCall) => {
-                    // Any stop makes the kernel forget that it was asked for one.
+                    // After any stop, the kernel forgets our request for one.
                     self.interrupt()?;
                     self.resume(Resume::Freely)?;
                 }
@@ -220,12 +220,12 @@ impl<'p> Borrowed<'p> {
         let (pid, thread, stage) = (self.process.pid(), self.thread(), self.stage);
         let limit = limit.into();
         if !locked {
-            // Breaking off the dynamic loader at work would leave its lock taken for ever. Let go, the thread
-            // finishes and returns through its signal frame.
+            // Breaking off a working dynamic loader would leave its lock taken for ever. If we detach, the
+            // thread finishes and returns through its signal frame.
             self.place = Place::Gone;
             return InjectError::LeftAlone { pid, thread, stage, limit };
         }
-        // It would wait for a lock whose owner may wait for what this thread holds, such as the GIL.
+        // It would wait for a lock whose owner may wait for a lock of this thread, such as the GIL.
         if let Err(error) = self.leave_kernel() {
             return error;
         }
@@ -257,7 +257,7 @@ impl<'p> Borrowed<'p> {
                 None => return Ok(None),
                 Some(Stop::SystemCall) => return Ok(Some(())),
                 Some(Stop::Ended) => return Err(self.ended()),
-                // The rest of the process stops; this thread joins it when it is given back.
+                // The rest of the process stops; this thread joins it when we give it back.
                 Some(Stop::Group | Stop::Interrupted | Stop::Exec) => {}
                 Some(Stop::Signal(signal)) => {
                     if FAULTS.contains(&signal) && !self.tracee.signal_was_sent().unwrap_or(false) {
@@ -320,8 +320,7 @@ impl<'p> Borrowed<'p> {
     }
 
     fn failure(&self, what: &'static str, source: io::Error) -> InjectError {
-        // A thread that stands still for us can only have been killed, and its memory have gone with the
-        // program.
+        // A thread that we stopped can only have been killed, and its memory is gone with the program.
         if source.raw_os_error() == Some(libc::ESRCH) || source.kind() == io::ErrorKind::WriteZero {
             return self.ended();
         }
@@ -329,7 +328,7 @@ impl<'p> Borrowed<'p> {
     }
 }
 
-/// Sends a signal that was kept from the process. (That somebody else sent it first is lost.)
+/// Sends the process a signal that we kept from it. (That another process sent it first is lost.)
 fn resend(process: &Process, signal: i32) {
     let Some(signal) = rustix::process::Signal::from_named_raw(signal) else { return };
     // Fails only if the process has ended.

@@ -18,15 +18,15 @@ use crate::{
     units::VirtualAddress,
 };
 
-/// What the memory file of the image is called; /proc/PID/maps shows it as `/memfd:NAME (deleted)`.
+/// The name of the image's memory file; /proc/PID/maps shows it as `/memfd:NAME (deleted)`.
 pub(super) const IMAGE_NAME: &std::ffi::CStr = c"speed-bump-helper";
-/// What the memory file of the control block is called.
+/// The name of the control block's memory file.
 pub(super) const CONTROL_NAME: &std::ffi::CStr = c"speed-bump-control";
 
-/// The path in /proc/PID/maps.
+/// Its path in /proc/PID/maps.
 const IMAGE_PATH: &str = "/memfd:speed-bump-helper";
 
-/// A helper of our own version.
+/// A helper of our own build.
 #[derive(Debug)]
 pub(super) struct Resident {
     pub(super) text: MappedRange,
@@ -34,17 +34,17 @@ pub(super) struct Resident {
     pub(super) file: File,
 }
 
-/// What earlier sessions left.
+/// The helpers of earlier sessions.
 #[derive(Debug, Default)]
 pub(super) struct Residents {
-    /// The one that is the same build as ours.
+    /// The one of our build.
     pub(super) ours: Option<Resident>,
-    /// How many there are, of whatever build. Others are left alone: one whose session is over does nothing,
+    /// How many there are, of any build. We leave the others alone: one whose session is over does nothing,
     /// and ours is loaded beside it.
     pub(super) count: usize,
 }
 
-/// Looks for helpers. Ours is one that is `bytes`, whatever a file of the process says of itself.
+/// Finds helpers. Ours is one whose file is `bytes`, whatever the process's file claims.
 pub(super) fn find(process: &Process, image: &Image, bytes: &[u8]) -> Result<Residents, InjectError> {
     let mut found = Residents::default();
     for mapped in process.mappings()?.files {
@@ -67,13 +67,13 @@ pub(super) fn find(process: &Process, image: &Image, bytes: &[u8]) -> Result<Res
     Ok(found)
 }
 
-/// Whether a file can be nothing but the image, and stays it.
+/// Whether a file is the image and cannot change.
 fn is_sealed_image(file: &File, image: &[u8]) -> io::Result<bool> {
     let seals = fcntl_get_seals(file).unwrap_or(SealFlags::empty());
     Ok(memory_file::is_memory_file(file)? && seals.contains(SealFlags::WRITE) && is_image(file, image)?)
 }
 
-/// Whether a file has these contents, and no more.
+/// Whether a file has exactly these contents.
 pub(super) fn is_image(file: &File, image: &[u8]) -> io::Result<bool> {
     if file.metadata()?.len() != image.len() as u64 {
         return Ok(false);
@@ -83,14 +83,15 @@ pub(super) fn is_image(file: &File, image: &[u8]) -> io::Result<bool> {
     Ok(contents == image)
 }
 
-/// Refuses a process in which a helper, of whatever version, is at work: its block is mapped, and not left.
+/// Fails if a helper of any version is active in the process: its block is mapped, and its state is not
+/// "left".
 pub(super) fn check_idle(process: &Process) -> Result<(), InjectError> {
     for region in process.regions()? {
         if region.name != "/memfd:speed-bump-control (deleted)" {
             continue;
         }
         let name = format!("map_files/{:x}-{:x}", region.start.0, region.end.0);
-        // It may be unmapped by now, and any file may be called so.
+        // It may be unmapped by now, and any file may have this name.
         let Ok(place) = process.open_entry(&name, OFlags::PATH) else { continue };
         let Ok(block) = open_regular(place.as_fd()) else { continue };
         if !memory_file::is_memory_file(&block).unwrap_or(false) {

@@ -1,16 +1,16 @@
 //! Waits until a thread returns from native code to the interpreter.
 //!
-//! A thread that spends its time in long calls of native code, such as hashing, is hardly ever met in the
-//! interpreter by looking. But its stack says where in the interpreter it will return to. There the
-//! processor's breakpoints, which change no code, have it get a signal, which stops it, as it is traced. The
-//! signal is one that the program ignores: if we die meanwhile, nothing comes of it.
+//! Stopping at random moments hardly ever finds a thread in the interpreter if it spends its time in long
+//! calls of native code, such as hashing. But its stack shows where in the interpreter it will return to. We
+//! set hardware breakpoints there, which change no code; they send the thread a signal, which stops it, since
+//! we trace it. The program ignores that signal: if we die meanwhile, it has no effect.
 //!
 //! Words on the stack that only look like return addresses do no harm: wherever the thread stops, it is
-//! judged anew, as any other.
+//! checked again, as any other.
 
 use std::{io, time::Instant};
 
-use super::{address_space::AddressSpace, arch, borrow::STOP_LIMIT, safe_point::Ground};
+use super::{address_space::AddressSpace, arch, borrow::STOP_LIMIT, safe_point::CodeRegions};
 use crate::{
     sys::{
         breakpoint,
@@ -20,45 +20,44 @@ use crate::{
     units::VirtualAddress,
 };
 
-/// Breakpoints of the processor; where others use some, fewer are set.
+/// Hardware breakpoints; fewer if other programs use some.
 const BREAKPOINTS: usize = 4;
-/// How much of the stack is searched: native code may have large buffers there.
+/// How much of the stack we search: native code may have large buffers there.
 const SEARCHED_BYTES: u64 = 256 << 10;
-/// How much is read at a time: what is looked for is mostly near.
+/// How much we read at a time: the return addresses are mostly near.
 const PIECE_BYTES: usize = 8 << 10;
 const WORD_BYTES: usize = size_of::<u64>();
 
-/// How a wait ended.
+/// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
-    /// It stopped at this time, where it may be back.
+    /// It stopped at this time, perhaps in the interpreter.
     Stopped(Instant),
-    /// It did not come back in time, or its stack names no place to come back to, or no breakpoint can be
-    /// had. It stands still; a signal to deliver, or 0.
+    /// It did not come back in time, or its stack shows no place to come back to, or no breakpoint is
+    /// available. It is stopped; a signal to deliver, or 0.
     Late(i32),
-    /// It takes part in a stop of the whole process.
+    /// It is stopped with its whole process.
     Group,
-    /// It does not stop any more.
+    /// It no longer stops.
     Stuck,
     /// It has ended.
     Gone,
 }
 
-/// Lets a thread that stands still run on until it comes back. `unusable`: signals that it blocks or that
-/// have a handler, a bit each. `turn`: how often this was tried with it before; other places are tried each
-/// time.
+/// Lets a stopped thread run until it comes back. `unusable`: signals that it blocks or that have a handler,
+/// a bit each. `turn`: how often we tried this with it before; each time we try other places.
 pub(super) fn wait(
     tracee: &Tracee,
     stack: VirtualAddress,
     unusable: u64,
-    ground: &Ground<'_>,
+    code: &CodeRegions<'_>,
     memory: &AddressSpace,
     turn: u32,
     deadline: Instant,
 ) -> io::Result<Waited> {
     let Some(signal) = breakpoint::harmless_signal(unusable) else { return Ok(Waited::Late(0)) };
-    let places = places(stack, ground, memory, turn);
-    // Dropped when the thread stands still again, and by our death.
+    let places = places(stack, code, memory, turn);
+    // Dropped when the thread is stopped again, and by our death.
     let set = |place: &VirtualAddress| breakpoint::announce_once(tracee.thread(), *place, signal).ok();
     let breakpoints: Vec<_> = places.iter().filter_map(set).collect();
     if breakpoints.is_empty() {
@@ -97,31 +96,30 @@ pub(super) fn wait(
     })
 }
 
-/// Where the thread may return to in the interpreter, the innermost first: as many places as there are
-/// breakpoints.
+/// Where the thread may return to in the interpreter, the innermost first: one place for each breakpoint.
 ///
-/// Functions leave return addresses behind in what later ones use as their buffers. So where the innermost
-/// places led nowhere, the next ones are tried, and after the last the first again.
+/// Functions leave return addresses behind in memory that later ones use as their buffers. So if the
+/// innermost places led nowhere, we try the next ones, and after the last the first again.
 fn places(
     stack: VirtualAddress,
-    ground: &Ground<'_>,
+    code: &CodeRegions<'_>,
     memory: &AddressSpace,
     turn: u32,
 ) -> Vec<VirtualAddress> {
     let turn = turn as usize;
-    let found = return_addresses(stack, ground, memory, turn.saturating_add(1).saturating_mul(BREAKPOINTS));
+    let found = return_addresses(stack, code, memory, turn.saturating_add(1).saturating_mul(BREAKPOINTS));
     let groups = found.len().div_ceil(BREAKPOINTS).max(1);
     found.into_iter().skip(turn % groups * BREAKPOINTS).take(BREAKPOINTS).collect()
 }
 
 fn return_addresses(
     stack: VirtualAddress,
-    ground: &Ground<'_>,
+    code: &CodeRegions<'_>,
     memory: &AddressSpace,
     wanted: usize,
 ) -> Vec<VirtualAddress> {
     let mut found = Vec::new();
-    let Some(region) = ground.regions.iter().find(|region| region.contains(stack)) else { return found };
+    let Some(region) = code.regions.iter().find(|region| region.contains(stack)) else { return found };
     let end = region.end.0.min(stack.0.saturating_add(SEARCHED_BYTES));
     let mut at = stack.0.next_multiple_of(WORD_BYTES as u64);
     while at < end {
@@ -132,9 +130,7 @@ fn return_addresses(
         }
         for word in piece.as_chunks::<WORD_BYTES>().0 {
             let address = VirtualAddress(u64::from_ne_bytes(*word));
-            if ground.is_interpreter(address)
-                && !found.contains(&address)
-                && is_return_address(address, memory)
+            if code.is_interpreter(address) && !found.contains(&address) && is_return_address(address, memory)
             {
                 found.push(address);
                 if found.len() == wanted {

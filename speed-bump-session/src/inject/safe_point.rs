@@ -1,14 +1,14 @@
-//! Whether a stopped thread may be made to run something else.
+//! Checks whether a stopped thread may run something else.
 //!
-//! It may where it can hold no lock that the dynamic loader or the helper takes: in a system call that waits
-//! for the outside, in the interpreter's own code, or in generated code.
+//! It may if it can hold no lock that the dynamic loader or the helper takes: in a system call that waits for
+//! the outside, in the interpreter's own code, or in generated code.
 
 use std::path::Path;
 
 use super::{
     arch,
     calls::{Continuation, continuation},
-    threads::Unfit,
+    threads::Unsuitable,
 };
 use crate::{
     process::{Region, mapped_file::FileIdentity},
@@ -19,19 +19,19 @@ use crate::{
 /// How much stack a thread must have left: dlopen takes some KiB, the signal frame up to 12.
 pub(super) const STACK_BYTES: u64 = 48 << 10;
 
-/// Results of an interrupted call that the kernel makes again or continues (include/linux/errno.h).
+/// Results of an interrupted call that the kernel repeats or continues (include/linux/errno.h).
 const RESTARTED: std::ops::RangeInclusive<i64> = -516..=-512;
 
-/// The mappings of a process at the time of a try.
+/// The mappings of a process at the time of an attempt.
 #[derive(Debug)]
-pub(super) struct Ground<'a> {
+pub(super) struct CodeRegions<'a> {
     pub(super) regions: Vec<Region>,
     /// The files with the interpreter's code.
     pub(super) interpreters: &'a [FileIdentity],
 }
 
-impl Ground<'_> {
-    /// Whether the interpreter's own code lies there.
+impl CodeRegions<'_> {
+    /// Whether an address is in the interpreter's own code.
     pub(super) fn is_interpreter(&self, address: VirtualAddress) -> bool {
         // Regions are in the order of their addresses.
         let after = self.regions.partition_point(|region| region.start <= address);
@@ -47,48 +47,53 @@ impl Ground<'_> {
     }
 }
 
-/// What the thread is to be put back to.
+/// The state to put the thread back to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SafePoint {
     pub(super) registers: Registers,
 }
 
-/// Judges a stopped thread. `handles`: signals with a handler that the thread blocks now.
-pub(super) fn judge(registers: &Registers, ground: &Ground<'_>, handles: u64) -> Result<SafePoint, Unfit> {
+/// Checks a stopped thread. `handles`: signals with a handler that the thread blocks now.
+pub(super) fn judge(
+    registers: &Registers,
+    code: &CodeRegions<'_>,
+    handles: u64,
+) -> Result<SafePoint, Unsuitable> {
     let (instruction, stack) = arch::position(registers);
-    let region = ground.regions.iter().find(|region| region.contains(instruction)).ok_or(Unfit::OtherCode)?;
+    let region =
+        code.regions.iter().find(|region| region.contains(instruction)).ok_or(Unsuitable::OtherCode)?;
     if is_loader(region) {
-        return Err(Unfit::Loader);
+        return Err(Unsuitable::Loader);
     }
     match arch::interrupted_call(registers) {
         Some(call) => {
-            let unfit = Unfit::OtherCall(call.number);
+            let unfit = Unsuitable::OtherCall(call.number);
             let continued = continuation(call.number, call.arguments).ok_or(unfit)?;
             match (continued, call.result) {
                 (_, result) if RESTARTED.contains(&result) => {}
                 (Continuation::Eintr { .. } | Continuation::Socket, result)
                     if result == i64::from(-libc::EINTR) => {}
-                // It came to its end just now, and its result waits to be looked at.
-                _ => return Err(Unfit::OtherCode),
+                // It has just returned, and the program has yet to read its result.
+                _ => return Err(Unsuitable::OtherCode),
             }
         }
-        None if handles != 0 => return Err(Unfit::Handler),
+        None if handles != 0 => return Err(Unsuitable::Handler),
         None => {
             let generated = region.inode == 0 && region.executable && !is_kernels(region);
-            if !generated && !ground.is_of_interpreter(region) {
-                return Err(Unfit::OtherCode);
+            if !generated && !code.is_of_interpreter(region) {
+                return Err(Unsuitable::OtherCode);
             }
         }
     }
-    if !has_stack(&ground.regions, stack) {
-        return Err(Unfit::Stack);
+    if !has_stack(&code.regions, stack) {
+        return Err(Unsuitable::Stack);
     }
     let (registers, _) = undisturbed(registers);
     Ok(SafePoint { registers })
 }
 
 /// The registers with which a stopped thread goes on as if it had not been stopped, and whether they differ:
-/// a call that the kernel ends with `EINTR`, and that has no limit, is made again.
+/// a call without a time limit that the kernel ends with `EINTR` is repeated.
 pub(super) fn undisturbed(registers: &Registers) -> (Registers, bool) {
     let mut registers = *registers;
     let mut changed = false;
@@ -109,13 +114,13 @@ fn is_kernels(region: &Region) -> bool {
 
 fn is_loader(region: &Region) -> bool {
     let name = Path::new(&region.name).file_name().unwrap_or_default().to_string_lossy();
-    // musl's loader is its C library as well: waiting calls are made there.
+    // musl's loader is its C library too: waiting calls are made there.
     name.starts_with("ld-linux") || name.starts_with("ld-2.") || name.starts_with("ld64")
 }
 
-/// Whether so much stack is left below this address as borrowing takes.
+/// Whether there is enough stack below this address for borrowing.
 pub(super) fn has_stack(regions: &[Region], stack: VirtualAddress) -> bool {
     let Some(region) = regions.iter().find(|region| region.contains(stack)) else { return false };
-    // The main thread's grows on demand, up to its limit.
+    // The main thread's stack grows on demand, up to its limit.
     region.name == "[stack]" || stack.0 - region.start.0 >= STACK_BYTES
 }

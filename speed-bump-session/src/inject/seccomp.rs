@@ -1,4 +1,4 @@
-//! What a thread's seccomp filters would say to the system calls of an injection, found out without making
+//! What a thread's seccomp filters would answer to the system calls of an injection, found without making
 //! one: a filter may kill the process for a call that it does not know.
 
 pub(crate) mod filter;
@@ -14,15 +14,15 @@ use crate::{
 };
 use filter::{Action, Call, Verdict};
 
-/// `SECCOMP_MODE_FILTER`, as /proc/PID/status numbers it.
+/// `SECCOMP_MODE_FILTER`, as in /proc/PID/status.
 const FILTER: u32 = 2;
-/// A process has at most 32,768 instructions of filters (`MAX_INSNS_PER_PATH`), each at least one long.
+/// A process has at most 32,768 instructions of filters (`MAX_INSNS_PER_PATH`), each filter at least one.
 const FILTERS: usize = 32_768;
 
-/// A call, and how badly it is needed.
+/// A call, and how necessary it is.
 type Planned = (&'static str, Need, Call);
 
-/// How badly a call is needed.
+/// How necessary a call is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Need {
     /// It must work.
@@ -39,7 +39,7 @@ pub(super) fn is_filtered(process: &Process, thread: Pid) -> bool {
     mode.and_then(|mode| mode.trim().parse::<u32>().ok()).unwrap_or(0) >= FILTER
 }
 
-/// Refuses where a thread has filters that the kernel would not let us read, before the thread is stopped.
+/// Fails if the kernel would not let us read a thread's filters, before we stop it.
 pub(super) fn check_readable(process: &Process, thread: Pid) -> Result<(), InjectError> {
     // seccomp_get_filter (kernel/seccomp.c)
     let may_read = Status::own().is_some_and(|own| {
@@ -52,12 +52,12 @@ pub(super) fn check_readable(process: &Process, thread: Pid) -> Result<(), Injec
     Err(InjectError::SeccompUnreadable { pid: process.pid(), source })
 }
 
-/// Judges the filters of a stopped thread.
+/// Checks the filters of a stopped thread.
 pub(super) fn check(process: &Process, tracee: &Tracee) -> Result<(), InjectError> {
     check_calls(process, tracee, &planned())
 }
 
-/// Whether the filters of a stopped thread let the kernel continue a timed call that was interrupted.
+/// Whether a stopped thread's filters let the kernel continue an interrupted timed call.
 pub(super) fn allows_restart(process: &Process, tracee: &Tracee) -> bool {
     check_calls(process, tracee, &[restart()]).is_ok()
 }
@@ -141,7 +141,7 @@ fn planned() -> Vec<Planned> {
     ]
 }
 
-/// What the kernel puts in place of a timed call that was interrupted.
+/// The call by which the kernel continues an interrupted timed call.
 fn restart() -> Planned {
     ("restart_syscall", Need::Works, Call::any(libc::SYS_restart_syscall))
 }

@@ -1,4 +1,4 @@
-//! What a borrowed thread is made to do, for messages.
+//! What we make a borrowed thread do, for messages.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// What stays in the process if the thread is taken out of this step.
+    /// What stays in the process if we take the thread out of this step.
     pub(super) fn leaves(self) -> &'static str {
         match self {
             Self::Dlopen => {

@@ -1,4 +1,4 @@
-//! Where the time of an injection goes.
+//! The durations of an injection's steps.
 
 use std::time::Instant;
 
@@ -12,19 +12,19 @@ pub(super) struct StepTimes {
 }
 
 impl StepTimes {
-    /// The first step begins now.
+    /// Starts the first step.
     pub(super) fn start() -> Self {
         Self { since: Instant::now(), done: Vec::new() }
     }
 
-    /// A step is over and the next begins.
+    /// Ends a step and starts the next.
     pub(super) fn step_done(&mut self, step: &'static str) {
         let now = Instant::now();
         self.done.push((step, Nanos::from(now - self.since)));
         self.since = now;
     }
 
-    /// The steps, in their order.
+    /// The steps, in order.
     pub(super) fn steps(self) -> Vec<(&'static str, Nanos)> {
         self.done
     }

@@ -1,4 +1,4 @@
-//! What /proc says of a single thread.
+//! The /proc files of a single thread.
 
 use std::io::Read as _;
 
@@ -6,7 +6,7 @@ use rustix::fs::OFlags;
 
 use crate::{process::Process, units::Pid};
 
-/// Reads a file of a thread's directory in /proc; `None` if it cannot be.
+/// Reads a file of a thread's directory in /proc; `None` if that fails.
 pub(super) fn file(process: &Process, thread: Pid, name: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut file = process.open_entry(&format!("task/{thread}/{name}"), OFlags::RDONLY).ok()?;
@@ -14,7 +14,7 @@ pub(super) fn file(process: &Process, thread: Pid, name: &str) -> Option<Vec<u8>
     Some(bytes)
 }
 
-/// The state of a thread, as the third field of its `stat` has it.
+/// The state of a thread: the third field of its `stat`.
 pub(super) fn state(process: &Process, thread: Pid) -> Option<char> {
     let stat = file(process, thread, "stat")?;
     let after = stat.iter().rposition(|byte| *byte == b')')? + 2;

@@ -1,4 +1,4 @@
-//! Which thread to borrow, and why others were not.
+//! Chooses the thread to borrow, and reports why others were not borrowed.
 
 use std::{collections::HashMap, fmt};
 
@@ -11,26 +11,27 @@ use crate::{
     units::{Bytes, Pid, VirtualAddress},
 };
 
-/// A thread, and how well it suits, the best first.
+/// A thread, and how suitable it is; sorts the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Candidate {
     pub(super) suits: Suits,
     pub(super) thread: Pid,
 }
 
-/// How well a thread suits, as far as can be seen without stopping it.
+/// How suitable a thread is, as far as we can see without stopping it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Suits {
     /// It waits in a call that the kernel continues unnoticed.
     WaitsUnnoticed,
-    /// It runs, or cannot be seen: where it is turns out when it is stopped.
+    /// It runs, or its state is hidden: we find out when we stop it.
     Runs,
     /// It waits in a call that may return `EINTR` to the program.
     WaitsNoticed,
 }
 
-/// The threads that may suit, the best first. Threads that wait where they must not be taken out of, or with
-/// too little stack, are left out: so they are not even stopped. `regions`: the mappings of the process.
+/// The threads that may be suitable, the best first. Does not include threads that wait in a call that must
+/// not be interrupted, or with too little stack: we do not even stop these. `regions`: the mappings of the
+/// process.
 pub(super) fn candidates(process: &Process, regions: &[Region], tried: &mut Tried) -> Vec<Candidate> {
     let threads = process.thread_ids().unwrap_or_default();
     tried.threads = threads.len();
@@ -49,37 +50,37 @@ pub(super) fn candidates(process: &Process, regions: &[Region], tried: &mut Trie
             }
             Some(Continuation::Socket) => Suits::WaitsNoticed,
             None => {
-                tried.count(Unfit::OtherCall(call.number));
+                tried.count(Unsuitable::OtherCall(call.number));
                 continue;
             }
         };
         if has_stack(regions, call.stack) {
             found.push(Candidate { suits, thread });
         } else {
-            tried.count(Unfit::Stack);
+            tried.count(Unsuitable::Stack);
         }
     }
     found.sort_unstable();
     found
 }
 
-/// Whose turn it is to be stopped: those that were stopped in vain come last, so that the same few of many
-/// threads are not stopped again and again.
+/// Which threads to stop next: those that were stopped in vain come last, so that we do not stop the same few
+/// of many threads again and again.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     round: u32,
-    /// The round in which a thread was stopped last.
+    /// The round in which each thread was stopped last.
     stopped: HashMap<Pid, u32>,
 }
 
 impl Turns {
-    /// The candidates whose turn it is, at most so many; of those that waited as long, the best first.
+    /// The next candidates, at most `most`; of those that have waited for equally long, the best first.
     pub(super) fn next(&mut self, mut candidates: Vec<Candidate>, most: usize) -> Vec<Candidate> {
         self.round = self.round.saturating_add(1);
         let before = std::mem::take(&mut self.stopped);
         let stopped = |thread: &Pid| before.get(thread).copied().unwrap_or(0);
         candidates.sort_by_key(|candidate| (stopped(&candidate.thread), *candidate));
-        // Threads that have ended are forgotten.
+        // Forget threads that have ended.
         self.stopped = candidates.iter().map(|one| (one.thread, stopped(&one.thread))).collect();
         candidates.truncate(most);
         self.stopped.extend(candidates.iter().map(|candidate| (candidate.thread, self.round)));
@@ -92,7 +93,7 @@ impl Turns {
 pub(super) struct WaitingCall {
     pub(super) number: u64,
     pub(super) arguments: [u64; 6],
-    /// Where the thread's stack ends.
+    /// The end of the thread's stack.
     pub(super) stack: VirtualAddress,
 }
 
@@ -102,7 +103,7 @@ pub(super) fn waits_in(process: &Process, thread: Pid) -> Option<WaitingCall> {
 }
 
 impl WaitingCall {
-    /// Documentation/filesystems/proc.rst has no word on it; fs/proc/base.c, `proc_pid_syscall`: number, six
+    /// Documentation/filesystems/proc.rst does not describe it; fs/proc/base.c, `proc_pid_syscall`: number, six
     /// arguments, stack pointer, instruction pointer. It is `running`, or the number is -1, outside of calls.
     fn parse(text: &[u8]) -> Option<Self> {
         let mut fields = str::from_utf8(text).ok()?.split_whitespace();
@@ -118,12 +119,12 @@ impl WaitingCall {
 
 /// Why a thread was not borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfit {
-    /// It waits in a system call, by number, that it must not be taken out of.
+pub enum Unsuitable {
+    /// It waits in the system call with this number, which must not be interrupted.
     OtherCall(u64),
     /// It runs code, neither the interpreter's nor generated, that may hold a lock that the helper needs.
     OtherCode,
-    /// It runs native code, and did not return to the interpreter while that was waited for.
+    /// It runs native code, and did not return to the interpreter while we waited for that.
     NoReturn,
     /// It is in the code of the dynamic loader.
     Loader,
@@ -139,34 +140,34 @@ pub enum Unfit {
     Gone,
 }
 
-impl Unfit {
-    /// Whether it may become fit by running on, when it returns to the interpreter.
+impl Unsuitable {
+    /// Whether it may become suitable later, when it returns to the interpreter.
     pub(super) fn may_return(self) -> bool {
         matches!(self, Self::OtherCode | Self::Loader | Self::OtherCall(_))
     }
 }
 
-/// What was found at the points where threads were, for a message.
+/// Why no thread was borrowed, for a message.
 #[derive(Clone, Debug, Default)]
 pub struct Tried {
     /// Threads of the process.
     pub threads: usize,
-    /// How often threads were looked at in vain, by reason.
-    pub unfit: Vec<(Unfit, u32)>,
+    /// How often a thread could not be borrowed, by reason.
+    pub unfit: Vec<(Unsuitable, u32)>,
 }
 
 impl Tried {
-    pub(super) fn count(&mut self, unfit: Unfit) {
+    pub(super) fn count(&mut self, unfit: Unsuitable) {
         match self.unfit.iter_mut().find(|(reason, _)| *reason == unfit) {
             Some((_, count)) => *count = count.saturating_add(1),
             None => self.unfit.push((unfit, 1)),
         }
     }
 
-    /// What would help.
+    /// The way out.
     pub(super) fn advice(&self) -> String {
         let longer = "try again, or give --inject-timeout a longer time";
-        let short = |(reason, _): &(Unfit, u32)| *reason == Unfit::Stack;
+        let short = |(reason, _): &(Unsuitable, u32)| *reason == Unsuitable::Stack;
         let needs = format!("a thread needs at least {} of stack", Bytes(STACK_BYTES));
         if self.unfit.is_empty() || !self.unfit.iter().any(short) {
             longer.to_owned()
@@ -187,15 +188,15 @@ impl fmt::Display for Tried {
         for (position, (reason, count)) in reasons.iter().enumerate() {
             f.write_str(if position == 0 { "; found " } else { ", " })?;
             match reason {
-                Unfit::OtherCall(number) => write!(f, "waiting in system call {number}")?,
-                Unfit::OtherCode => f.write_str("in native code outside of the interpreter")?,
-                Unfit::NoReturn => f.write_str("not returning from native code to the interpreter")?,
-                Unfit::Loader => f.write_str("in the dynamic loader")?,
-                Unfit::Handler => f.write_str("possibly in a signal handler")?,
-                Unfit::Signal => f.write_str("receiving a signal")?,
-                Unfit::Stack => f.write_str("with too little stack left")?,
-                Unfit::Stuck => f.write_str("waiting uninterruptibly")?,
-                Unfit::Gone => f.write_str("ended or not traceable")?,
+                Unsuitable::OtherCall(number) => write!(f, "waiting in system call {number}")?,
+                Unsuitable::OtherCode => f.write_str("in native code outside of the interpreter")?,
+                Unsuitable::NoReturn => f.write_str("not returning from native code to the interpreter")?,
+                Unsuitable::Loader => f.write_str("in the dynamic loader")?,
+                Unsuitable::Handler => f.write_str("possibly in a signal handler")?,
+                Unsuitable::Signal => f.write_str("receiving a signal")?,
+                Unsuitable::Stack => f.write_str("with too little stack left")?,
+                Unsuitable::Stuck => f.write_str("waiting uninterruptibly")?,
+                Unsuitable::Gone => f.write_str("ended or not traceable")?,
             }
             write!(f, " {count}x")?;
         }
@@ -223,9 +224,9 @@ mod tests {
         for _ in 0..4 {
             seen.extend(turns.next(all.clone(), 8).iter().map(|one| one.thread.get()));
         }
-        // The best first, all of them once, and then the first again.
+        // The best first, each of them once, and then the first again.
         assert_eq!(seen, (2..=30).chain([1, 2, 3]).collect::<Vec<_>>());
-        // One that is new is stopped at once, and one that has ended is forgotten.
+        // A new one is stopped at once, and one that has ended is forgotten.
         assert_eq!(turns.next(vec![waiting(4), waiting(31)], 1), [waiting(31)]);
         assert_eq!(turns.stopped.len(), 2);
     }
@@ -245,24 +246,24 @@ mod tests {
 
     #[test]
     fn advice_is_what_would_help() {
-        let advice = |unfit: &[Unfit]| {
+        let advice = |unfit: &[Unsuitable]| {
             let mut tried = Tried::default();
             unfit.iter().for_each(|unfit| tried.count(*unfit));
             tried.advice()
         };
-        assert!(!advice(&[]).contains("stack") && !advice(&[Unfit::Loader]).contains("stack"));
-        assert!(!advice(&[Unfit::Stack]).contains("longer time"));
-        assert!(advice(&[Unfit::Stack]).contains("--no-inject"));
-        let both = advice(&[Unfit::Loader, Unfit::Stack]);
+        assert!(!advice(&[]).contains("stack") && !advice(&[Unsuitable::Loader]).contains("stack"));
+        assert!(!advice(&[Unsuitable::Stack]).contains("longer time"));
+        assert!(advice(&[Unsuitable::Stack]).contains("--no-inject"));
+        let both = advice(&[Unsuitable::Loader, Unsuitable::Stack]);
         assert!(both.contains("48 KiB of stack") && both.contains("longer time"), "{both}");
     }
 
     #[test]
     fn what_was_found_is_told_by_how_often() {
         let mut tried = Tried { threads: 2, ..Tried::default() };
-        tried.count(Unfit::OtherCall(16));
-        tried.count(Unfit::OtherCode);
-        tried.count(Unfit::OtherCode);
+        tried.count(Unsuitable::OtherCall(16));
+        tried.count(Unsuitable::OtherCode);
+        tried.count(Unsuitable::OtherCode);
         assert_eq!(
             tried.to_string(),
             "2 threads; found in native code outside of the interpreter 2x, waiting in system call 16 1x"

@@ -1,4 +1,4 @@
-//! What is found out before a thread is borrowed: by every injection, and by who asks whether one would work.
+//! The checks before a thread is borrowed: for every injection, and for a trial of whether one would work.
 
 use super::{
     InjectError, address_space::AddressSpace, addresses, filters, headroom, image::IMAGE, injectable::Image,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{process::Process, sys::watchdog::Watchdog};
 
-/// Everything that an injection goes by.
+/// Everything that an injection needs to know.
 pub(super) struct Ready {
     pub(super) image: Image,
     pub(super) memory: AddressSpace,
@@ -15,7 +15,7 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// Looks at a process, and refuses what must not be tried. Stops no thread.
+    /// Inspects a process, and fails if injecting must not be tried. Stops no thread.
     pub(super) fn look(
         process: &Process,
         image: &[u8],
@@ -28,7 +28,7 @@ impl Ready {
         step_times.step_done("preflight");
         let parsed = Image::parse(image)?;
         step_times.step_done("image");
-        // Before anything is found out about the program, so that it cannot be taken for another's.
+        // Before we learn anything about the program, so that we cannot take it for another's.
         let memory = AddressSpace::open(process)?;
         let symbols = symbols::find(process)?;
         step_times.step_done("symbols");
@@ -39,26 +39,26 @@ impl Ready {
     }
 }
 
-/// What a trial came to.
+/// The result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trial {
-    /// Nothing forbids injecting. Whether a thread comes to a safe point shows only when it is done.
+    /// Nothing forbids injecting. Whether a thread reaches a safe point only shows during an injection.
     Passed,
-    /// The same, but for the seccomp filters: all threads wait in calls that the program would see
-    /// interrupted, were one stopped for a look.
+    /// The same, but the seccomp filters are unknown: all threads wait in calls that the program would see
+    /// interrupted if we stopped one.
     FiltersUnseen,
 }
 
-/// Does what injecting begins with. Where the process runs under a seccomp filter, a thread of it stands
-/// still for less than a millisecond, as the kernel shows filters of such threads alone; nothing is changed.
+/// Does the first steps of an injection. If the process runs under a seccomp filter, we stop a thread of it
+/// for less than a millisecond, as the kernel shows the filters of stopped threads only. Nothing changes.
 ///
 /// # Errors
 /// Why injecting would be refused.
 pub fn would_try(process: &Process) -> Result<Trial, InjectError> {
     Ready::look(process, IMAGE, true, &mut StepTimes::start())?;
-    // Dropped when that thread has ended, and with it whatever it still traces.
+    // Dropped when that thread has ended, and with it everything that it still traces.
     let _watchdog = Watchdog::start();
-    // A thread of our own, since the kernel lets go of whatever it traced when it ends.
+    // A thread of our own, since the kernel detaches from all that it traced when it ends.
     let judged = std::thread::scope(|scope| match scope.spawn(|| filters::judge(process)).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),

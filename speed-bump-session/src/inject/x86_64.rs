@@ -1,8 +1,7 @@
-//! x86-64: what registers mean, and how to make a stopped thread run a function or a system call.
+//! x86-64: the meaning of registers, and how to make a stopped thread run a function or a system call.
 //!
-//! Everything that a thread is made to run ends in `rt_sigreturn` on a frame that holds the thread's own
-//! state: the tracer never lets it get there, but if the tracer is killed, that is how the thread finds back
-//! by itself.
+//! Everything that we make a thread run ends in `rt_sigreturn` on a frame with the thread's own state. The
+//! tracer never lets it get there; but if the tracer is killed, the thread returns to its own work that way.
 
 mod frame;
 mod return_address;
@@ -12,10 +11,10 @@ use crate::{sys::ptrace::Registers, units::VirtualAddress};
 pub(super) use frame::Frame;
 pub(super) use return_address::{LONGEST_CALL, is_behind_call};
 
-/// Why an architecture cannot be injected into; `None` where it can.
+/// Why injection is impossible on an architecture; `None` if it is possible.
 pub(super) const UNSUPPORTED: Option<&str> = None;
 
-/// `AUDIT_ARCH_X86_64` (include/uapi/linux/audit.h), by which seccomp filters know the calls.
+/// `AUDIT_ARCH_X86_64` (include/uapi/linux/audit.h): how seccomp filters see the architecture.
 pub(super) const AUDIT_ARCH: u32 = 0xc000_003e;
 
 /// System calls by number (arch/x86/entry/syscalls/syscall_64.tbl).
@@ -41,7 +40,7 @@ const KEEP_RESULT: [(&[u8], Keeper); 5] = [
     (&[0x92, 0xc3], Keeper::Rdx),
 ];
 
-/// The register that a function's result is kept in.
+/// The register that keeps a function's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeper {
     Rbx,
@@ -51,7 +50,7 @@ enum Keeper {
     Rdx,
 }
 
-/// Pieces of the process's own code that remote calls are put together from.
+/// Pieces of the process's own code for remote calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gadgets {
     system_call: Option<VirtualAddress>,
@@ -60,7 +59,7 @@ pub(super) struct Gadgets {
 }
 
 impl Gadgets {
-    /// Looks for what is still missing in code that lies at `address` in the process.
+    /// Searches code at `address` in the process for missing pieces.
     pub(super) fn search(&mut self, address: VirtualAddress, code: &[u8]) {
         let find = |pattern: &[u8]| {
             let position = code.windows(pattern.len()).position(|window| window == pattern)?;
@@ -104,7 +103,7 @@ pub(super) struct Code {
 pub(super) struct InterruptedCall {
     pub(super) number: u64,
     pub(super) arguments: [u64; 6],
-    /// The result, unless the kernel makes the call again.
+    /// The result, unless the kernel repeats the call.
     pub(super) result: i64,
 }
 
@@ -122,7 +121,7 @@ pub(super) fn interrupted_call(registers: &Registers) -> Option<InterruptedCall>
     })
 }
 
-/// Has the thread make its interrupted system call again, from the start.
+/// Makes the thread repeat its interrupted system call from the start.
 pub(super) fn call_again(registers: &mut Registers) {
     registers.rax = registers.orig_rax;
     registers.rip -= SYSTEM_CALL_BYTES;
@@ -135,12 +134,12 @@ pub(super) fn needs_restart_call(registers: &Registers) -> bool {
     interrupted_call(registers).is_some_and(|call| call.result == ERESTART_RESTARTBLOCK)
 }
 
-/// Has the interrupted system call return an error instead of being continued.
+/// Makes the interrupted system call return an error instead of continuing.
 pub(super) fn call_fails(registers: &mut Registers, errno: i32) {
     registers.rax = i64::from(-errno).cast_unsigned();
 }
 
-/// Registers for a system call, and what is to lie at the stack pointer.
+/// The registers for a system call, and the bytes for the stack.
 pub(super) fn system_call(
     code: &Code,
     frame: &Frame,
@@ -155,7 +154,7 @@ pub(super) fn system_call(
     (registers, [code.signal_return.0])
 }
 
-/// Registers for the call of a function with two integer arguments, and the words for the stack.
+/// The registers for calling a function with two integer arguments, and the words for the stack.
 pub(super) fn function_call(
     code: &Code,
     frame: &Frame,
@@ -165,7 +164,7 @@ pub(super) fn function_call(
     let mut registers = frame.base();
     registers.rip = function.0;
     registers.rsp = frame.context().0 - 16;
-    // The number of vector registers with arguments, which a function with a variable list of them reads.
+    // The number of vector registers with arguments; functions with variable arguments read it.
     registers.rax = 0;
     [registers.rdi, registers.rsi] = arguments;
     (registers, [code.keep_result.0, code.signal_return.0])
@@ -176,7 +175,7 @@ pub(super) fn result(registers: &Registers) -> i64 {
     registers.rax.cast_signed()
 }
 
-/// The result of a function, once the thread is about to enter `rt_sigreturn` behind it.
+/// The result of a function, once the thread is about to enter `rt_sigreturn` after it.
 pub(super) fn function_result(code: &Code, frame: &Frame, registers: &Registers) -> Option<u32> {
     let there = registers.rip == code.signal_return_end.0
         && registers.rsp == frame.context().0
@@ -192,15 +191,15 @@ pub(super) fn function_result(code: &Code, frame: &Frame, registers: &Registers)
     there.then_some(kept as u32)
 }
 
-/// Has the thread make another system call in place of the one that it is about to enter, and be again before
-/// `rt_sigreturn` afterwards.
+/// Makes the thread make another system call in place of the one that it is about to enter; afterwards it is
+/// about to enter `rt_sigreturn` again.
 pub(super) fn replace_call(code: &Code, registers: &mut Registers, number: u64, argument: u64) {
     registers.orig_rax = number;
     registers.rdi = argument;
     registers.rip = code.signal_return.0;
 }
 
-/// Whether the thread stands at the entry of a system call, not at its exit.
+/// Whether the thread is stopped at the entry of a system call, not at its exit.
 fn at_entry(registers: &Registers) -> bool {
     registers.rax.cast_signed() == i64::from(-libc::ENOSYS)
 }

@@ -1,8 +1,8 @@
-//! A program on its way to its entry point, where it is to stop.
+//! A program on its way to its entry point, where it will stop.
 //!
-//! A breakpoint of the processor has it get a signal there, which stops it, as it is traced. The signal is
-//! one that programs ignore, and after an exec none has a handler yet: if the program is no longer traced
-//! when the signal comes, as we were killed or let it go, the program ignores the signal.
+//! A hardware breakpoint sends it a signal there, which stops it, since we trace it. Programs ignore that
+//! signal by default, and after an exec there is no handler yet: if we no longer trace the program when the
+//! signal comes, because we were killed or detached, the program ignores it.
 
 use std::{
     io,
@@ -21,10 +21,10 @@ use crate::{
     units::VirtualAddress,
 };
 
-/// How long a signal may take that waits for a process which stands still.
+/// How long a signal may take that waits for a stopped process.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// A process between its exec and its entry point. Dropping this takes the breakpoint away.
+/// A process between its exec and its entry point. Dropping this removes the breakpoint.
 #[derive(Debug)]
 pub(super) struct Approach {
     process: Process,
@@ -34,17 +34,17 @@ pub(super) struct Approach {
 }
 
 impl Approach {
-    /// Sees to it that the program that the process executes stops at its entry point.
+    /// Makes the program that the process executes stop at its entry point.
     ///
     /// # Errors
-    /// It cannot be made to; it has ended; it is not known where it begins.
+    /// It cannot be made to stop, it has ended, or its entry point is unknown.
     pub(super) fn begin(tracee: &Tracee) -> io::Result<Self> {
         let process = Process::open(tracee.thread()).map_err(io::Error::other)?;
         let blocked = process.status().map_err(io::Error::other)?.signals.blocked;
         let signal = breakpoint::harmless_signal(blocked).ok_or_else(|| {
             io::Error::other("it was started with all of the signals blocked that could stop it")
         })?;
-        let entry = entry::of(&process)?;
+        let entry = entry::read(&process)?;
         let set = breakpoint::announce_once(tracee.thread(), entry, signal);
         let breakpoint = set.map_err(|error| {
             io::Error::other(format!("no breakpoint of the processor can be set at its entry point: {error}"))
@@ -52,26 +52,26 @@ impl Approach {
         Ok(Self { process, signal, entry, breakpoint })
     }
 
-    /// Whether this stop is the one at the entry point.
+    /// Whether this is the stop at the entry point.
     ///
     /// # Errors
-    /// It does not stand still any more.
+    /// It is not stopped.
     pub(super) fn ends_with(&self, stop: Stop, tracee: &Tracee) -> io::Result<bool> {
         Ok(stop == Stop::Signal(self.signal) && !tracee.signal_was_sent()?)
     }
 
-    /// What to deliver of a signal on the way there.
+    /// The signal to deliver on the way there, if any.
     ///
     /// # Errors
-    /// It does not stand still any more.
+    /// It is not stopped.
     pub(super) fn passes(&self, signal: i32, tracee: &Tracee) -> io::Result<i32> {
         stray_trap::to_deliver(signal, tracee, &[self.entry])
     }
 
-    /// Gives up, where it stands still: what to deliver when it is let go.
+    /// Gives up on a stopped program. Returns the signal to deliver when we detach.
     ///
     /// # Errors
-    /// It does not stand still any more.
+    /// It is not stopped.
     pub(super) fn abandon(self, stop: Stop, tracee: &Tracee) -> io::Result<i32> {
         if let Stop::Signal(signal) = stop {
             return self.passes(signal, tracee);
@@ -81,7 +81,7 @@ impl Approach {
         settled.ok_or_else(|| io::ErrorKind::TimedOut.into())
     }
 
-    /// It is there.
+    /// It is at its entry point.
     pub(super) fn arrive(self) -> Process {
         self.process
     }

@@ -1,7 +1,8 @@
-//! From an exec to the entry point of a program: a process that was seized on the way.
+//! From an exec to the entry point of a program: follows a process that was seized on the way.
 //!
-//! Seized in time, it stops at the exec, and then certainly at its entry point. Seized a moment later, it has
-//! begun; then the breakpoint at its entry point may be in time, or never be met.
+//! If it is seized in time, it stops at the exec, and then certainly at its entry point. If it is seized a
+//! moment later, it has started; then the breakpoint at its entry point may come in time, or never be
+//! reached.
 
 use std::{
     io,
@@ -18,19 +19,20 @@ use crate::{
     units::Pid,
 };
 
-/// How long a process that was held takes to stop at its exec. One that was not must meet its breakpoint
+/// How long a process that was held takes to stop at its exec. One that was not held must reach its
+/// breakpoint soon.
 /// soon.
 const HELD: Duration = Duration::from_micros(50);
-/// How long a process that had begun may take to its entry point, until it is taken to be past it.
+/// How long a process that had started may take to its entry point, before we conclude that it is past it.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Where a process came.
+/// Where a process arrived.
 pub(super) enum Came {
-    /// It stands at its entry point.
+    /// It is stopped at its entry point.
     ToEntry(Process, Tracee),
     /// It runs and is no longer traced: it was past its entry point, or could not be stopped there.
     Past(String),
-    /// It was not wanted there, or we gave up; it runs and is no longer traced.
+    /// It was not to be stopped there, or we gave up; it runs and is no longer traced.
     Left,
     /// It has ended.
     ToItsEnd {
@@ -39,11 +41,11 @@ pub(super) enum Came {
     },
 }
 
-/// What is aimed at.
+/// The present goal.
 enum Aim {
-    /// The entry point, and whether it is certain to be met.
+    /// To reach the entry point; and whether that is certain.
     Entry { approach: Approach, is_certain: bool, since: Instant },
-    /// To stop the process anywhere and to let it go, and what was aimed at before.
+    /// To stop the process anywhere and detach; and the goal before.
     Leave(Came, Option<Approach>),
 }
 
@@ -74,8 +76,8 @@ impl Aim {
     }
 }
 
-/// Has a process run to the entry point of the program that it executes, unless `given_up`, or the program is
-/// not `wanted` there.
+/// Lets a process run to the entry point of the program that it executes, unless `given_up` returns true, or
+/// the program is not `wanted` there.
 pub(super) fn to_entry(
     tracee: Tracee,
     given_up: impl Fn() -> bool,
@@ -83,7 +85,7 @@ pub(super) fn to_entry(
 ) -> io::Result<Came> {
     let mut first = tracee.wait(Instant::now() + HELD)?;
     let mut aim = match first {
-        // Taken up at once, below.
+        // Delivered at once, below.
         Some(Stop::Exec) => Aim::Leave(Came::Left, None),
         _ => Aim::at_entry(&tracee, false, &wanted),
     };
@@ -104,7 +106,7 @@ pub(super) fn to_entry(
         };
         match stop {
             Stop::Ended => return Ok(Came::ToItsEnd { is_certain: aim.is_certain() }),
-            // Whatever was aimed at before went with the image.
+            // The former goal is void, with the former program.
             Stop::Exec => aim = Aim::at_entry(&tracee, true, &wanted),
             Stop::Signal(_) | Stop::Group | Stop::Interrupted | Stop::SystemCall => {}
         }
@@ -133,15 +135,15 @@ pub(super) fn to_entry(
             _ => tracee.resume(Resume::Freely, signal),
         };
         match resumed {
-            // It was killed; the next wait says so.
+            // It was killed; the next wait returns that.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             resumed => resumed?,
         }
     }
 }
 
-/// Has a process stand at its entry point until `tell` has told of it and what comes of that is done; then it
-/// is let go.
+/// Keeps a process stopped at its entry point until `tell` has reported it and the receiver is done with it;
+/// then detaches.
 pub(super) fn stand(
     process: Process,
     tracee: Tracee,

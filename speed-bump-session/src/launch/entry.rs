@@ -1,4 +1,4 @@
-//! Where a program begins.
+//! The entry point of a program.
 
 use std::io::{self, Read as _};
 
@@ -6,15 +6,15 @@ use rustix::fs::OFlags;
 
 use crate::{process::Process, units::VirtualAddress};
 
-/// Bytes of the auxiliary vector: the kernel's own limit is far below.
+/// The most bytes of the auxiliary vector; the kernel's own limit is far lower.
 const LIMIT: u64 = 4096;
 
-/// The address of the first instruction that is the program's own: `AT_ENTRY` of its auxiliary vector. The
-/// dynamic linker jumps there when it is done.
+/// The address of the program's own first instruction: `AT_ENTRY` of its auxiliary vector. The dynamic linker
+/// jumps there when it is done.
 ///
 /// # Errors
-/// The vector cannot be read, or does not say it.
-pub(super) fn of(process: &Process) -> io::Result<VirtualAddress> {
+/// The vector cannot be read, or has no such entry.
+pub(super) fn read(process: &Process) -> io::Result<VirtualAddress> {
     let mut bytes = Vec::new();
     process.open_entry("auxv", OFlags::RDONLY)?.take(LIMIT).read_to_end(&mut bytes)?;
     find(&bytes).ok_or_else(|| io::Error::other("its auxiliary vector names no entry point"))
@@ -42,11 +42,11 @@ mod tests {
     fn the_entry_point_of_a_program_is_code() {
         let piped = Stdio::piped;
         let mut child = Command::new("cat").stdin(piped()).stdout(piped()).spawn().unwrap();
-        // When it answers, it has begun; its vector comes a moment after the exec.
+        // Once it answers, it has started; its vector is set a moment after the exec.
         child.stdin.as_mut().unwrap().write_all(b".").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let process = Process::open(Pid::new(child.id().cast_signed()).unwrap()).unwrap();
-        let entry = of(&process).unwrap();
+        let entry = read(&process).unwrap();
         let regions = process.regions().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();

@@ -1,13 +1,13 @@
-//! Processes that the command starts: each is caught when it executes a program.
+//! Processes that the command starts: we catch each when it executes a program.
 //!
-//! The BPF program at the exec tells of it and holds the process for a few milliseconds at most. Threads of
-//! ours wait for that, seize the process, and so end the hold: it then stands still in the kernel's stop at
-//! an exec. Whoever has seized a process is the only one that can follow it (`caught`), so it does that, and
-//! a new thread waits in its place.
+//! The BPF program at the exec reports it and holds the process for a few milliseconds at most. Threads of
+//! ours wait for the report, seize the process, and so end the hold: the process is then stopped by the
+//! kernel at the exec. Only the thread that seized a process can follow it (`caught`), so that thread does,
+//! and a new one waits in its place.
 //!
-//! A held process takes a processor, with whatever is about to run there. So the waiting threads are on
-//! processors of their own, and there is one more of them than processes that are held at once. What is not
-//! caught in time runs on, and is told of as well.
+//! A held process uses a processor, together with everything that is about to run there. So the waiting
+//! threads are on processors of their own, and there is one more of them than processes that are held at the
+//! same time. A process that is not caught in time runs on, and is reported as well.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -43,21 +43,21 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// How long a process is held at most. A thread that waits with real-time priority is there within 0.1 ms,
-/// nearly always: on a virtual machine with neighbours 2 ms were too little for one exec in some hundreds.
-/// Where real-time priority is not allowed and all processors are busy, it may take longer than this.
+/// The longest hold of a process. A waiting thread with real-time priority is there within 0.1 ms, nearly
+/// always: on a virtual machine with neighbours, 2 ms were too little for one exec in some hundreds. Without
+/// real-time priority, and if all processors are busy, it may take longer than this.
 const HOLD: Nanos = Nanos(10_000_000);
-/// At most so many threads wait.
+/// The most threads that wait.
 const WAITING: usize = 4;
-/// How often they look whether they are still needed.
+/// How often they check whether they are still needed.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// What became of a process that executed a program.
+/// The fate of a process that executed a program.
 #[derive(Debug)]
 pub enum Executed {
-    /// It is a CPython, and stands at its entry point. Dropping this lets it go.
+    /// It is a CPython, stopped at its entry point. Dropping this lets it go on.
     AtEntry(StoppedProgram),
-    /// It runs, and is no CPython, or was not to be held.
+    /// It runs, and is not a CPython, or was not to be held.
     Runs {
         /// PID of the process that executed a program.
         pid: Pid,
@@ -66,14 +66,14 @@ pub enum Executed {
     Late {
         /// PID of the process that executed a program.
         pid: Pid,
-        /// Whether it is a CPython; `None` if that is not known.
+        /// Whether it is a CPython; `None` if unknown.
         is_python: Option<bool>,
         /// Why it was not stopped.
         why: String,
     },
 }
 
-/// Where that is told.
+/// The source of these reports.
 pub type Executions = UnboundedReceiver<Executed>;
 
 /// The threads that wait for execs; dropping this ends them.
@@ -87,10 +87,10 @@ struct Shared {
     ready: OwnedFd,
     tell: UnboundedSender<Executed>,
     is_over: AtomicBool,
-    /// The command itself: our own child, whose end is not for us to take.
+    /// The command itself: it is our own child, and we must not reap it here.
     command: AtomicI32,
     pythons: Mutex<HashMap<FileIdentity, bool>>,
-    /// Programs, by device and inode, that were no CPython when they stood at their entry point.
+    /// Programs, by device and inode, that were not a CPython at their entry point.
     others: Mutex<HashSet<(u64, u64)>>,
 }
 
@@ -100,13 +100,13 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// How processes are to be held for these threads.
+/// The settings for holding processes, for these threads.
 pub fn hold() -> Hold {
-    // With all processors taken, nobody could trace.
+    // If holds used all processors, no thread could trace.
     Hold { limit: HOLD, tasks: processors().len().saturating_sub(1) as u64 }
 }
 
-/// The processors that we may run on, dealt out to the waiting threads.
+/// The processors that we may use, divided among the waiting threads.
 fn processors() -> Vec<CpuSet> {
     let Ok(own) = sched_getaffinity(None) else { return vec![CpuSet::new()] };
     let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| own.is_set(*cpu)).collect();
@@ -121,7 +121,7 @@ fn processors() -> Vec<CpuSet> {
 }
 
 impl Execs {
-    /// Starts to wait for what comes through the ring buffer.
+    /// Starts to wait for records in the ring buffer.
     ///
     /// # Errors
     /// No more descriptors or threads.
@@ -143,7 +143,7 @@ impl Execs {
         Ok((execs, executions))
     }
 
-    /// Says which process is our own child, before it runs.
+    /// Sets which process is our own child, before it runs.
     pub fn set_command(&self, pid: Pid) {
         self.shared.command.store(pid.get(), Ordering::Release);
     }
@@ -172,10 +172,10 @@ impl Shared {
         be_urgent();
         while !self.is_over() {
             let mut ready = [PollFd::new(&self.ready, PollFlags::IN)];
-            // Its failures and its end all mean another look.
+            // After an error or a timeout, too, we simply check again.
             let _ = poll(&mut ready, Some(&LOOK_EVERY));
             while let Some(pid) = self.next() {
-                // First of all: the process may be held.
+                // First: the process may be held.
                 let our_child = pid.get() == self.command.load(Ordering::Acquire);
                 let tracee = match Tracee::seize_for_exec(pid, our_child) {
                     Ok(tracee) => tracee,
@@ -185,11 +185,11 @@ impl Shared {
                     }
                 };
                 if let Err(error) = Self::spawn(&self, own) {
-                    tracing::debug!("nobody waits for execs in place of a thread that follows one: {error}");
+                    tracing::debug!("cannot start another thread that waits for execs: {error}");
                 }
                 let _ = priority::ordinary();
                 self.follow(pid, tracee);
-                // With the end of this thread the kernel lets go of whatever it still traces.
+                // When this thread ends, the kernel detaches from everything that it still traces.
                 return;
             }
         }
@@ -208,7 +208,7 @@ impl Shared {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// Whether somebody listens.
+    /// Whether there is a receiver.
     fn tell(&self, executed: Executed) -> bool {
         self.tell.send(executed).is_ok()
     }
@@ -217,8 +217,7 @@ impl Shared {
         self.tell(Executed::Runs { pid });
     }
 
-    /// Tells of a process that was not stopped at its entry point, while it may still be there to be looked
-    /// at.
+    /// Reports a process that was not stopped at its entry point, while it may still exist for an inspection.
     fn tell_late(&self, pid: Pid, why: String) {
         let looked_at = || {
             let process = Process::open(pid).ok()?;
@@ -264,7 +263,7 @@ impl Shared {
                 let open = file.open(process).ok();
                 let found =
                     open.and_then(|open| interpreter::identify(open.file(), &file.path_in_process).ok());
-                // What could not be read, as the process ended, says nothing of the file.
+                // If it could not be read because the process ended, that tells nothing about the file.
                 let Some(found) = found else { return false };
                 self.pythons().insert(file.identity, found.is_some());
                 found.is_some()
@@ -281,8 +280,8 @@ impl Shared {
     }
 }
 
-/// Device and inode of the program that a process executes; absent for a dynamic loader that was told to run
-/// any other.
+/// Device and inode of the program that a process executes; absent for a dynamic loader that is told to run
+/// another program.
 fn program_of(pid: Pid) -> Option<(u64, u64)> {
     let link = format!("/proc/{pid}/exe");
     let path = fs::read_link(&link).ok()?;

@@ -1,7 +1,7 @@
-//! Signals that are meant for the command: passed on to it.
+//! Passes signals that are meant for the command on to it.
 //!
-//! What a terminal sends, it sends to the command as well, which is in our process group: that is not passed
-//! on, so that nothing comes twice. SIGTSTP is not held: we stop with the command, and are continued with it.
+//! A terminal sends its signals to the command as well, which is in our process group: we do not pass those
+//! on, so that none comes twice. We do not hold SIGTSTP: we stop with the command, and are continued with it.
 
 use std::{
     io,
@@ -12,7 +12,7 @@ use std::{
 
 use rustix::process::{Signal, pidfd_send_signal};
 
-/// What is passed on.
+/// The signals that we pass on.
 const PASSED: [i32; 8] = [
     libc::SIGINT,
     libc::SIGTERM,
@@ -23,22 +23,22 @@ const PASSED: [i32; 8] = [
     libc::SIGWINCH,
     libc::SIGALRM,
 ];
-/// What ends a command that has not been started yet.
+/// The signals that end a command before it is started.
 const FATAL: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// The signals that we were started with, for the command to be started with.
+/// The signal mask that we were started with; the command is started with it too.
 #[derive(Clone, Copy)]
 pub struct Inherited(libc::sigset_t);
 
 impl Inherited {
-    /// Gives the calling thread the mask that we were started with. Makes one system call.
+    /// Sets the calling thread's mask to it. Makes one system call.
     pub(super) fn restore(self) {
         // SAFETY: a mask that `pthread_sigmask` gave.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
     }
 }
 
-/// Signals that wait for somebody to pass them on.
+/// Signals that are held until they can be passed on.
 pub struct HeldSignals {
     held: libc::sigset_t,
     inherited: Inherited,
@@ -62,12 +62,12 @@ impl HeldSignals {
         }
     }
 
-    /// What the command is to be started with.
+    /// The mask for starting the command.
     pub fn inherited(&self) -> Inherited {
         self.inherited
     }
 
-    /// A signal that came already, and would have ended us.
+    /// A held signal that would have ended us.
     pub fn fatal(&self) -> Option<i32> {
         let mut pending = MaybeUninit::<libc::sigset_t>::zeroed();
         // SAFETY: a set for the call to fill in; it was zeroed, should that fail.
@@ -98,7 +98,7 @@ impl HeldSignals {
         thread::Builder::new().name("signals".to_owned()).spawn(pass).map(|_| ())
     }
 
-    /// Waits for the next, and says whether a terminal sent it.
+    /// Waits for the next one. Returns whether a terminal sent it, too.
     fn next(&self) -> Option<(i32, bool)> {
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
         loop {

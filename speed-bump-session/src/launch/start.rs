@@ -1,4 +1,4 @@
-//! Making the child.
+//! Creates the child.
 
 use std::{
     ffi::OsString,
@@ -32,13 +32,13 @@ pub enum LaunchError {
     /// There is no such program.
     #[error("cannot start {program}: it is not found; name a program in PATH, or a path to one")]
     NotFound {
-        /// What was to be started.
+        /// The program to start.
         program: String,
     },
     /// It cannot be executed.
     #[error("cannot start {program}: {source}")]
     NotExecutable {
-        /// What was to be started.
+        /// The program to start.
         program: String,
         /// What the system said.
         r#source: io::Error,
@@ -48,7 +48,7 @@ pub enum LaunchError {
     System(io::Error),
 }
 
-/// A command that was started.
+/// A started command.
 #[derive(Debug)]
 pub struct Launch {
     child: Child,
@@ -57,11 +57,11 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Starts a command with our own standard streams, and with the signals that we were started with. It
-    /// executes as soon as it is traced.
+    /// Starts a command with our own standard streams, and with the signal mask that we were started with. It
+    /// executes as soon as we trace it.
     ///
     /// # Errors
-    /// It could not be executed; nothing is left of it.
+    /// It could not be executed; no process is left.
     pub fn start(
         command: &[OsString],
         user: Option<&User>,
@@ -86,7 +86,7 @@ impl Launch {
             }
             come_to_the_gate(&say_pid, &wait, parents_end)
         };
-        // SAFETY: it makes system calls alone, with what was allocated before the fork.
+        // SAFETY: it only makes system calls, with memory that was allocated before the fork.
         unsafe { command.pre_exec(prepare) };
         let (told, command_events) = unbounded_channel();
         let gate = Gate { pid, go };
@@ -95,7 +95,7 @@ impl Launch {
         let trace = move || tracer::follow(gate, &told, &held);
         thread::Builder::new().name("tracer".to_owned()).spawn(trace).map_err(LaunchError::System)?;
         let spawned = command.spawn();
-        // Our own ends of the pipes go, so that the tracer does not wait for a child that never came.
+        // Close our own ends of the pipes, so that the tracer does not wait for a child that never started.
         drop(command);
         let program = || program.to_string_lossy().into_owned();
         let child = spawned.map_err(|source| match source.kind() {
@@ -112,18 +112,18 @@ impl Launch {
         self.pid
     }
 
-    /// What keeps it traced.
+    /// A handle to make the tracer detach.
     pub fn detach(&self) -> DetachRequest {
         self.detach.clone()
     }
 
-    /// Lets it go, and waits until it has ended.
+    /// Detaches, and waits until it has ended.
     ///
     /// # Errors
     /// What the system says.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         self.detach.request();
-        // While a thread of ours traces it, `waitpid` returns for its stops too, and takes them from that
+        // While a thread of ours traces it, `waitpid` returns its stops too, and takes them away from that
         // thread.
         if let Some(pid) = rustix::process::Pid::from_raw(self.pid.get()) {
             let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
@@ -134,11 +134,11 @@ impl Launch {
     }
 }
 
-/// In the child: says who it is and waits until it is traced. If its parent ends meanwhile, it does too.
+/// In the child: sends its PID and waits until it is traced. If its parent ends meanwhile, it ends too.
 fn come_to_the_gate(mut say_pid: &PipeWriter, mut wait: &PipeReader, parents_end: RawFd) -> io::Result<()> {
     say_pid.write_all(&rustix::process::getpid().as_raw_nonzero().get().to_ne_bytes())?;
-    // SAFETY: the child's copy of a descriptor that its only owner here, a thread of the parent, never uses.
-    // While it is open, the end of the parent would not be seen.
+    // SAFETY: the child's copy of a descriptor; its only owner here is a thread of the parent, which never
+    // uses it. While it is open, the child would not notice the parent's end.
     unsafe { libc::close(parents_end) };
     wait.read_exact(&mut [0])
 }

@@ -17,16 +17,16 @@ use crate::{
     units::Pid,
 };
 
-/// The ends of the pipes to the child that has not executed yet.
+/// The ends of the pipes to the child before it executes.
 #[derive(Debug)]
 pub(super) struct Gate {
-    /// Where it says its PID.
+    /// The pipe from which we read its PID.
     pub(super) pid: PipeReader,
-    /// What it waits for.
+    /// The pipe that it waits on.
     pub(super) go: PipeWriter,
 }
 
-/// Follows the child that comes to the gate until it ends, or until the helper was brought into it.
+/// Follows the child until it ends, or until it has got the helper.
 pub(super) fn follow(gate: Gate, command_events: &UnboundedSender<CommandEvent>, detach: &DetachRequest) {
     let Gate { mut pid, mut go } = gate;
     let mut number = [0; 4];
@@ -44,12 +44,12 @@ pub(super) fn follow(gate: Gate, command_events: &UnboundedSender<CommandEvent>,
         Err(error) => Err(error),
     };
     if let Err(error) = ended {
-        // Nobody listens any more when the session is over.
+        // There is no receiver any more when the session is over.
         let _ = command_events.send(CommandEvent::NotHeld(format!("it cannot be traced: {error}")));
     }
 }
 
-/// Where a program of the command is.
+/// The state of a program of the command.
 enum Progress {
     /// It runs.
     Runs,
@@ -72,7 +72,7 @@ fn serve(
                 progress = match Approach::begin(&tracee) {
                     Ok(approach) => Progress::Starts(approach),
                     Err(error) => {
-                        // First, as others of ours will want to trace it.
+                        // First, as other threads of ours will want to trace it.
                         tracee.detach(0)?;
                         let _ = command_events.send(CommandEvent::NotHeld(error.to_string()));
                         return Ok(());
@@ -81,7 +81,7 @@ fn serve(
                 0
             }
             (stop, Progress::Starts(approach)) if approach.ends_with(stop, &tracee)? => {
-                // It stands still until it is let go.
+                // It is stopped until we let it go.
                 _watchdog = Watchdog::start();
                 let process = approach.arrive();
                 progress = Progress::Runs;
@@ -110,14 +110,14 @@ fn serve(
             }
         };
         match tracee.resume(Resume::Freely, signal) {
-            // It was killed; the next wait says so.
+            // It was killed; the next wait returns that.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             resumed => resumed?,
         }
     }
 }
 
-/// Lets a command go that runs.
+/// Detaches from a running command.
 fn let_go(tracee: Tracee, progress: Progress) -> io::Result<()> {
     tracee.interrupt()?;
     let Some(stop) = tracee.wait_long(|| false)? else { return Ok(()) };
@@ -130,7 +130,7 @@ fn let_go(tracee: Tracee, progress: Progress) -> io::Result<()> {
     tracee.detach(signal)
 }
 
-/// Tells that the program stands at its entry point, and does what is ordered. `None`: it is traced no more.
+/// Reports that the program is at its entry point, and follows the order. `None`: it is no longer traced.
 pub(super) fn at_entry(
     process: Process,
     tracee: Tracee,
@@ -149,7 +149,7 @@ pub(super) fn at_entry(
     let brought = setup.bring_in_at_start(&process, tracee, room, command, move |presence| {
         if told.send(Outcome { presence, held: Some(held) }).is_ok() {
             woken();
-            // Ends when the other side is dropped.
+            // Ends when the receiver is dropped.
             let _ = released.recv();
         }
     });

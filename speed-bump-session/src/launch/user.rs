@@ -1,4 +1,4 @@
-//! The user that a command runs as.
+//! The user to run a command as.
 
 use std::{
     ffi::{CStr, CString, OsStr, OsString},
@@ -9,15 +9,15 @@ use std::{
     ptr,
 };
 
-/// Bytes for the texts of an entry in the user database; far more than any has.
+/// Bytes for the strings of an entry in the user database; far more than any has.
 const TEXT_BYTES: usize = 64 << 10;
-/// Groups that a user can be in: the kernel's limit (`NGROUPS_MAX`).
+/// The most groups that a user can be in: the kernel's limit (`NGROUPS_MAX`).
 const GROUPS: usize = 65536;
 
-/// Why a user cannot be had.
+/// Why a user cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum UserError {
-    /// There is none.
+    /// There is no such user.
     #[error("there is no user {0} on this machine: --user takes a name as in /etc/passwd")]
     Unknown(String),
     /// The database cannot be read.
@@ -70,7 +70,7 @@ impl User {
         }
         // SAFETY: the entry was found, so the call filled it in.
         let entry = unsafe { entry.assume_init() };
-        // SAFETY: a text in the buffer, which still lives.
+        // SAFETY: a C string in the buffer, which still exists.
         let home = unsafe { CStr::from_ptr(entry.pw_dir) };
         Ok(Self {
             name: name.into(),
@@ -81,13 +81,13 @@ impl User {
         })
     }
 
-    /// Has the command find itself in the user's environment.
+    /// Gives the command the user's environment.
     pub(super) fn adjust_environment(&self, command: &mut Command) {
         let name: &OsStr = OsStr::from_bytes(self.name.as_bytes());
         command.env("USER", name).env("LOGNAME", name).env("HOME", &self.home);
     }
 
-    /// Makes the calling process, which has one thread, the user's. Makes system calls alone.
+    /// Gives the calling process, which has one thread, the user's identity. Only makes system calls.
     pub(super) fn become_it(&self) -> io::Result<()> {
         let done = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
         // SAFETY: the list is as long as it is told; the others take numbers.
@@ -102,7 +102,7 @@ impl User {
 fn groups_of(name: &CStr, group: libc::gid_t) -> Vec<libc::gid_t> {
     let mut groups = vec![group; GROUPS];
     let mut count = libc::c_int::try_from(groups.len()).unwrap_or(libc::c_int::MAX);
-    // SAFETY: the list is as long as it is told, and the name a text.
+    // SAFETY: the list is as long as it is told, and the name is a C string.
     let result = unsafe { libc::getgrouplist(name.as_ptr(), group, groups.as_mut_ptr(), &raw mut count) };
     groups.truncate(if result < 0 { 1 } else { usize::try_from(count).unwrap_or(1) });
     groups

@@ -109,7 +109,7 @@ impl Prepared {
     pub fn of_command(request: &Request, command: &[OsString]) -> Result<PreparedCommand, PrepareError> {
         capabilities::check_command(request.engine)?;
         let targets = kinds::decide_for_command(request.targets.read(request.allow_empty)?);
-        let targets = targets.with_main_files(&main_file::of_command(command));
+        let targets = targets.with_main_files(&main_file::for_command(command));
         let (targets, policies, mut notices) = first_policies(request, targets)?;
         let (costs, mut resolver) = SessionCosts::begin(request, &targets, &policies)?;
         costs.finish(request, &policies, &likely_kinds(request, &targets, &policies), &mut resolver)?;

@@ -47,7 +47,7 @@ impl SessionCosts {
             return Err(PrepareError::WithoutHelper(engine));
         }
         let kernel = ground.kernel;
-        let kept = KeptCosts::of(&kernel);
+        let kept = KeptCosts::for_kernel(&kernel);
         let mut known = kept.read(&kernel);
         let is_kept = known.is_some();
         if is_kept {

@@ -69,7 +69,7 @@ impl PrepareError {
                 FailureKind::Usage
             }
             Self::Kmod(error) => error.kind(),
-            Self::Process(error) => FailureKind::of(error),
+            Self::Process(error) => FailureKind::for_process(error),
             Self::NothingSelected(_) => FailureKind::NothingSelected,
             Self::Privilege(_)
             | Self::Kernel(_)

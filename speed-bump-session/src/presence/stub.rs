@@ -1,4 +1,4 @@
-//! Where the stubs lie in the helper's image: its USDT probe `speed_bump:python_entry` names them.
+//! Finds the stubs in the helper's image by its USDT probe `speed_bump:python_entry`.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
@@ -16,7 +16,7 @@ pub enum StubError {
     /// The image could not be read.
     #[error("cannot read the helper's image in the process: {0}")]
     Io(io::Error),
-    /// It is no ELF file.
+    /// It is not an ELF file.
     #[error("the helper's image in the process cannot be used: {0}")]
     Elf(ElfError),
     /// It has no such stub.
@@ -39,7 +39,7 @@ impl From<ElfError> for StubError {
     }
 }
 
-/// The stub that is such an instruction.
+/// The stub with this instruction.
 ///
 /// # Errors
 /// There is none.

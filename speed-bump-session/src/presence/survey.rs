@@ -1,4 +1,4 @@
-//! Finding out which functions a process has that targets select, and leaving again.
+//! Finds out which functions a process has that targets select, and leaves again.
 
 use std::sync::Arc;
 
@@ -16,19 +16,19 @@ use crate::{
 pub struct Survey {
     /// Functions that a target selects.
     pub functions: Vec<FoundFunction>,
-    /// Functions that were looked at.
+    /// The number of functions that it judged.
     pub looked_at: u64,
-    /// Why there may be functions that it did not find.
+    /// Reasons why it may not have found some functions.
     pub unlisted: Vec<&'static str>,
-    /// What else it had to say.
+    /// Its other notices.
     pub notices: Vec<&'static str>,
 }
 
-/// Brings the helper into the process, which runs this program (`interpreters`: the files with the
-/// interpreter's code), has it look at what is loaded, and sends it away.
+/// Injects the helper into the process, which runs this program (`interpreters`: the files with the
+/// interpreter's code), lets it judge the loaded functions, and sends it away.
 ///
 /// # Errors
-/// The process goes on as it was.
+/// The process is unchanged.
 pub fn survey(
     process: &Process,
     program: &Program,
@@ -49,8 +49,8 @@ pub fn survey(
     Ok(Survey { functions, looked_at: report.surveyed, unlisted, notices })
 }
 
-/// Names of functions that a process has loaded, whatever the targets select: file and qualified name. There
-/// may be more than these: the helper has room for [`Room::NAMED`].
+/// Names of the functions that a process has loaded, for any targets: file and qualified name. There may be
+/// more: the helper has room for [`Room::NAMED`].
 ///
 /// # Errors
 /// As [`survey`].

@@ -1,7 +1,7 @@
-//! Attaching: from probe sites of one process to links, and off again.
+//! Attaches the probe sites of one process, and detaches them.
 //!
-//! Knows offsets and cookies, not functions or targets. Where the kernel has `uprobe_multi` links, all sites
-//! of a file hang on one; else each site has a perf event of its own.
+//! Knows offsets and cookies, not functions or targets. If the kernel has `uprobe_multi` links, all sites of
+//! a file share one; otherwise each site has a perf event of its own.
 
 use std::{
     io,
@@ -23,8 +23,8 @@ use crate::{
     units::{FileOffset, Pid},
 };
 
-/// How many links are closed at a time where each has its own perf event: the kernel waits for a grace
-/// period per event (some 100 ms), and events closed together share it.
+/// How many links we close at a time if each has its own perf event: the kernel waits for a grace period per
+/// event (some 100 ms), and events that are closed together share it.
 const CLOSERS: usize = 64;
 
 /// One place to attach to.
@@ -49,7 +49,7 @@ pub struct SiteGroup {
     pub sites: Vec<AttachSite>,
 }
 
-/// A site that the kernel would not take.
+/// A site that the kernel refused.
 #[derive(Debug)]
 pub struct RefusedSite {
     /// Where in the file.
@@ -63,7 +63,7 @@ pub struct RefusedSite {
 /// Why nothing could be attached.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// No perf events for uprobes.
+    /// The kernel has no perf events for uprobes.
     #[error(
         "this kernel offers no uprobe events ({0}); it needs CONFIG_UPROBE_EVENTS and CONFIG_PERF_EVENTS"
     )]
@@ -77,7 +77,7 @@ pub enum AttachError {
         /// PID of the process that was to be probed.
         pid: Pid,
     },
-    /// The kernel finds the memory of a process by its main thread.
+    /// The main thread has ended; the kernel finds the memory of a process by it.
     #[error(
         "process {pid} has ended its main thread while other threads run on, and the kernel puts no probes \
          into such a process: its native functions cannot be delayed. Its Python functions can, through the \
@@ -87,7 +87,7 @@ pub enum AttachError {
         /// PID of the process that was to be probed.
         pid: Pid,
     },
-    /// The kernel refused for lack of privilege.
+    /// A privilege is missing.
     #[error(
         "not allowed to attach uprobes to process {pid} ({error}): run as root, or with CAP_BPF, CAP_PERFMON \
          and CAP_SYS_PTRACE"
@@ -98,7 +98,7 @@ pub enum AttachError {
         /// What the kernel said.
         error: io::Error,
     },
-    /// No more file descriptors.
+    /// No file descriptors are left.
     #[error(
         "out of file descriptors with {attached} probe sites attached ({error}): raise `ulimit -n`, or \
          select fewer functions"
@@ -111,7 +111,7 @@ pub enum AttachError {
     },
 }
 
-/// What is attached to one process. Dropping it detaches everything.
+/// The links to one process. Dropping it detaches everything.
 #[derive(Debug, Default)]
 pub struct Attachment {
     multi: Vec<OwnedFd>,
@@ -119,7 +119,7 @@ pub struct Attachment {
     sites: usize,
 }
 
-/// A site's event, and the link of a program that is not its own.
+/// A site's event, and the link of a program if that is separate.
 #[derive(Debug)]
 struct SingleLink {
     _link: Option<OwnedFd>,
@@ -146,13 +146,13 @@ impl Drop for Attachment {
     }
 }
 
-/// Attaches sites to one process; `process` is its index in the session and goes into every cookie.
+/// Attaches sites to one process; `process` is its index in the session and becomes a part of every cookie.
 ///
-/// Sites that the kernel refuses are returned; the others are attached. `at_work` is called after each link:
-/// an old kernel takes so long for many that the caller would seem to hang.
+/// Returns the sites that the kernel refuses; attaches the others. Calls `at_work` after each link: with many
+/// links, an old kernel takes so long that the caller would seem to hang.
 ///
 /// # Errors
-/// When nothing more can be attached at all; what was attached is detached again.
+/// Nothing more can be attached at all; everything attached before is detached again.
 pub fn attach(
     engine: &BpfEngine,
     pid: Pid,
@@ -160,7 +160,7 @@ pub fn attach(
     groups: &[SiteGroup],
     at_work: &dyn Fn(),
 ) -> Result<(Attachment, Vec<RefusedSite>), AttachError> {
-    // The link would be made, and no call be seen.
+    // The kernel would make the link, and no call would be seen.
     let has_sites = groups.iter().any(|group| !group.sites.is_empty());
     if has_sites && Process::open(pid).is_ok_and(|process| process.shown_by() != pid) {
         return Err(AttachError::MainThreadEnded { pid });
@@ -185,8 +185,8 @@ pub fn attach(
     Ok((attaching.attachment, attaching.refused))
 }
 
-/// Attaches sites of a file that only one process and those forked from it map, to all of these: a child then
-/// hits them from its first instruction on. `None` where the kernel can bind links to a process only.
+/// Attaches sites of a file that only one process and its forked children map, to all of these: a child then
+/// hits them from its first instruction on. `None` if the kernel can only bind links to a process.
 ///
 /// # Errors
 /// As [`attach`].
@@ -227,8 +227,8 @@ struct Attaching<'a> {
 }
 
 impl Attaching<'_> {
-    /// One link for all sites. The kernel takes all or none and does not say which it minds, so a refusal
-    /// is narrowed down by halves.
+    /// One link for all sites. The kernel accepts all or none and does not report which it refuses, so we
+    /// search for refused ones by halving.
     fn multi(&mut self, group: &SiteGroup, sites: &[AttachSite]) -> Result<(), AttachError> {
         if sites.is_empty() {
             return Ok(());
@@ -244,7 +244,7 @@ impl Attaching<'_> {
             semaphores: &semaphores,
             cookies: &cookies,
         };
-        // One program for all of them, whichever site is named.
+        // One program for all of them; the site number does not matter.
         let linked = match self.engine.program(group.program, 0) {
             Ok(SiteProgram::Shared(program)) => bpf::link_uprobe_multi(program, &arrays, only),
             Ok(SiteProgram::Own(_)) => Err(io::ErrorKind::Unsupported.into()),
@@ -314,7 +314,7 @@ impl Attaching<'_> {
         self.refused.push(RefusedSite { site, file: Arc::clone(&group.file), error });
     }
 
-    /// Hands the error back when it concerns a site and not the whole attempt.
+    /// Returns the error if it concerns a site and not the whole attempt.
     fn fatal(&self, error: io::Error) -> Result<io::Error, AttachError> {
         let pid = self.pid;
         match error.raw_os_error() {

@@ -1,8 +1,8 @@
-//! The code of a file that is held open, as the choice of sites wants it.
+//! The code of an open file, for choosing sites.
 //!
-//! The file is read piece by piece, and not mapped: whoever may write it may cut it, and what touches memory
-//! beyond its end dies of SIGBUS. A piece that can no longer be read is an error of the whole file
-//! ([`CodeFile::check`]), since a branch that was not seen could make a site look safe.
+//! We read the file piece by piece, and do not map it: any process that may write the file may truncate it,
+//! and access to memory beyond its end raises SIGBUS. A piece that can no longer be read is an error of the
+//! whole file ([`CodeFile::check`]), since an unseen branch could make a site look safe.
 
 use std::{cell::OnceCell, ops::Range};
 
@@ -12,11 +12,11 @@ use crate::{
     units::VirtualAddress,
 };
 
-/// An ELF file of which code is read.
+/// An ELF file whose code we read.
 #[derive(Debug)]
 pub struct CodeFile {
     elf: ElfFile,
-    /// The first piece that could not be read.
+    /// The error of the first piece that could not be read.
     unread: OnceCell<ElfError>,
 }
 
@@ -26,10 +26,10 @@ impl CodeFile {
         Self { elf, unread: OnceCell::new() }
     }
 
-    /// Executable segments and the symbols in them.
+    /// The executable segments and the symbols in them.
     ///
     /// # Errors
-    /// The tables are corrupt, or larger than any that is read.
+    /// The tables are corrupt, or larger than our limits.
     pub fn code(&self) -> Result<CodeMap<'_>, ElfError> {
         let executable = self.elf.segments().iter().filter(|segment| segment.executable);
         let segments = executable.map(|segment| {
@@ -45,7 +45,7 @@ impl CodeFile {
         Ok(CodeMap::in_file(self, segments, symbols, landing_pads).with_got(self.got()?))
     }
 
-    /// That all code could be read that was asked for.
+    /// Checks that all requested code could be read.
     ///
     /// # Errors
     /// The file changed meanwhile.
@@ -70,7 +70,7 @@ impl CodeFile {
         Ok(LandingPads::of_eh_frame(&data, VirtualAddress(range.start)))
     }
 
-    /// Where the dynamic loader keeps the addresses of imported functions.
+    /// The address ranges of the global offset tables.
     fn got(&self) -> Result<Vec<Range<u64>>, ElfError> {
         let ranges = [self.elf.section_range(b".got")?, self.elf.section_range(b".got.plt")?];
         Ok(ranges.into_iter().flatten().collect())
@@ -80,7 +80,7 @@ impl CodeFile {
 impl ReadCode for CodeFile {
     fn read_code(&self, address: VirtualAddress, buffer: &mut [u8]) -> usize {
         self.elf.read_code(address, buffer).unwrap_or_else(|error| {
-            // The first is told.
+            // Only the first is reported.
             let _ = self.unread.set(error);
             0
         })

@@ -1,5 +1,5 @@
-//! What probes cost on this machine, by the kind of instruction that they sit on. It is
-//! [measured](crate::calibrate); this is what was found.
+//! The cost of probes on this machine, by the kind of instruction at their site.
+//! [`calibrate`](crate::calibrate) measures it; this is the result.
 
 use std::{cell::OnceCell, fmt};
 
@@ -9,30 +9,30 @@ use speed_bump_abi::Coldness;
 use super::site::SiteKind;
 use crate::{engine::bpf::Form, units::Nanos};
 
-/// What the helper adds to a matching call on its way to the stub (docs/internals/helper.md).
+/// The time that the helper adds to a matching call on its way to the stub (docs/internals/helper.md).
 pub const HELPER_COST: Nanos = Nanos(15);
-/// The smallest delays where the helper counts and delays by itself, by the documentation: without a trap,
-/// and so without a kind of site.
+/// The smallest delays if the helper counts and delays by itself, from the documentation: without a trap, so
+/// there is no kind of site.
 pub const IN_HELPER: Floors = Floors { warm: Nanos(40), cold: Nanos(400) };
 
-/// The smallest delays that a call can have, by what its thread did before.
+/// The smallest possible delays of a call, by the thread's previous activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Floors {
-    /// Where it follows another one closely.
+    /// Shortly after another call.
     pub warm: Nanos,
-    /// After a sleep, or much other code: the caches are cold.
+    /// After a sleep, or much other code: with cold caches.
     pub cold: Nanos,
 }
 
 impl Floors {
-    /// Of two places, the larger ones.
+    /// The larger ones of two places.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self { warm: self.warm.max(other.warm), cold: self.cold.max(other.cold) }
     }
 }
 
-/// What a probe on one kind of instruction costs the caller, in ns per call.
+/// The cost of a probe on one kind of instruction for the caller, in ns per call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SiteCost {
@@ -42,7 +42,7 @@ pub struct SiteCost {
     pub unselected: Nanos,
     /// The smallest delay that a trigger can add: the floor.
     pub floor: Nanos,
-    /// What a trigger costs beyond the time that the BPF program sees passing; subtracted from each delay.
+    /// The cost of a trigger besides the time that the BPF program can see; subtracted from each delay.
     pub overhead: Nanos,
 }
 
@@ -58,7 +58,7 @@ pub struct CostTable {
 }
 
 impl CostTable {
-    /// Where nothing could be measured.
+    /// A table without measurements.
     pub fn unknown(form: Form) -> Self {
         let coldness = [Coldness::default(); Coldness::WAYS];
         Self { form, costs: Vec::new(), coldness, nop5_survives_forks: false, signal: None }
@@ -71,37 +71,37 @@ impl CostTable {
         Floors { warm, cold: warm + Nanos(way_in.more_ns(u64::MAX)) }
     }
 
-    /// In which form the programs work here.
+    /// The form of the programs on this machine.
     pub fn form(&self) -> Form {
         self.form
     }
 
-    /// How a trap that finds the caches cold is told, and what it costs more, on the way in and on the way
+    /// How to recognise a trap with cold caches, and what it costs in addition, for the way in and the way
     /// back.
     pub fn coldness(&self) -> [Coldness; Coldness::WAYS] {
         self.coldness
     }
 
-    /// What delivering a signal and returning from its handler take; absent until it was
+    /// The time to deliver a signal and return from its handler; absent until it is
     /// [measured](crate::calibrate::measure_signal).
     pub fn signal(&self) -> Option<Nanos> {
         self.signal
     }
 
-    /// The helper's stub that costs less here. The nop of five bytes is optimised from Linux 6.18 on, and
-    /// single-stepped before; where forked children do not survive that, it is not used.
+    /// The helper's stub that costs less here. The five-byte nop is optimised from Linux 6.18 on, and
+    /// single-stepped before. If forked children would not survive that, it is not used.
     pub fn stub(&self) -> SiteKind {
         let [nop5, nop] = [SiteKind::Nop5, SiteKind::Nop].map(|kind| self.price(kind));
         if nop5 < nop { SiteKind::Nop5 } else { SiteKind::Nop }
     }
 
-    /// What a probe on an instruction of this kind costs, for choosing among several: without end where
-    /// forked children would die of it.
+    /// The cost of a probe on this kind of instruction, for choosing among several: infinite if forked
+    /// children would die of it.
     pub fn price(&self, kind: SiteKind) -> Nanos {
         if self.survives_forks(kind) { self.cost(kind).floor } else { Nanos(u64::MAX) }
     }
 
-    /// What a call of a selected Python function costs through the helper's stub of this kind.
+    /// The cost of a call of a selected Python function through the helper's stub of this kind.
     pub fn through_helper(&self, stub: SiteKind) -> SiteCost {
         let SiteCost { kind, unselected, floor, overhead } = self.cost(stub);
         SiteCost { kind, unselected: unselected + HELPER_COST, floor: floor + HELPER_COST, overhead }
@@ -112,16 +112,15 @@ impl CostTable {
         &self.costs
     }
 
-    /// Whether a forked child survives a probe on this kind that its parent had when it forked.
+    /// Whether a forked child survives a probe on this kind that its parent had at the fork.
     ///
-    /// Linux 6.18 rewrites a 5-byte nop to a call of a page that children do not inherit, while they inherit
-    /// the call: a child that gets there before it is attached to itself, or at all without being attached
-    /// to, dies of SIGSEGV.
+    /// Linux 6.18 rewrites a 5-byte nop to a call of a page. Children inherit the call, but not the page: a
+    /// child that executes it before we attach to the child, or without us attaching at all, dies of SIGSEGV.
     pub fn survives_forks(&self, kind: SiteKind) -> bool {
         kind != SiteKind::Nop5 || self.nop5_survives_forks
     }
 
-    /// The cost of one kind; what cannot be measured here counts as single-stepped.
+    /// The cost of one kind; a kind that cannot be measured here counts as single-stepped.
     pub fn cost(&self, kind: SiteKind) -> SiteCost {
         let find = |kind| self.costs.iter().find(|cost| cost.kind == kind).copied();
         find(kind).or_else(|| find(SiteKind::SingleStep)).unwrap_or(SiteCost {
@@ -133,7 +132,7 @@ impl CostTable {
     }
 }
 
-/// The machine's costs, as far as a session needs any: without a probe there is nothing to measure.
+/// The machine's costs, for sessions that need any: without a probe there is nothing to measure.
 pub struct Costs {
     form: Form,
     table: OnceCell<CostTable>,
@@ -142,8 +141,8 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Costs that are known, or else measured when they are asked for first. `form`: what the kernel says it
-    /// can do.
+    /// Costs that are known, or otherwise measured on first use. `form`: the form that the kernel should
+    /// support.
     pub fn new(
         form: Form,
         known: Option<CostTable>,
@@ -158,18 +157,18 @@ impl Costs {
         }
     }
 
-    /// What was measured before.
+    /// Costs that were measured before.
     pub fn measured(table: CostTable) -> Self {
         let copy = table.clone();
         Self::new(table.form(), Some(table), move |_| copy.clone())
     }
 
-    /// In which form the programs work here. Takes no measurement.
+    /// The form of the programs on this machine. Does not measure.
     pub fn form(&self) -> Form {
         self.form
     }
 
-    /// The table. It is measured now, if it is not known.
+    /// The table. Measures now, if it is not known.
     pub fn table(&self) -> &CostTable {
         self.table.get_or_init(|| (self.measure)(self.form))
     }
@@ -179,18 +178,18 @@ impl Costs {
         self.table.get()
     }
 
-    /// From here on these are the costs.
+    /// Sets the costs.
     pub fn set(&mut self, table: CostTable) {
         self.table = table.into();
     }
 
-    /// How fast the processor counts, for [`SiteArguments::tick_ns`](speed_bump_abi::SiteArguments::tick_ns);
-    /// 0 if that is not known.
+    /// The processor's rate, for [`SiteArguments::tick_ns`](speed_bump_abi::SiteArguments::tick_ns); 0 if
+    /// unknown.
     pub fn tick_ns(&self) -> u32 {
         self.tick_ns
     }
 
-    /// Says how fast the processor counts.
+    /// Sets the processor's rate.
     pub fn set_tick_ns(&mut self, tick_ns: u32) {
         self.tick_ns = tick_ns;
     }
@@ -231,11 +230,11 @@ mod tests {
         costs.set(machine(&[(SiteKind::Push, 600)], true));
         costs.set_tick_ns(7);
         assert_eq!((floor(&costs), costs.tick_ns()), (Nanos(600), 7));
-        // What is known decides the form.
+        // If the table is known, it decides the form.
         assert_eq!(Costs::measured(machine(&[], true)).form(), Form::Multi);
     }
 
-    /// A machine on which a probe on a kind costs so much; of others nothing is known.
+    /// A machine on which probes on one kind have this cost; the other kinds are unknown.
     fn machine(floors: &[(SiteKind, u64)], nop5_survives_forks: bool) -> CostTable {
         let cost = |&(kind, floor): &(SiteKind, u64)| SiteCost {
             kind,
@@ -271,7 +270,7 @@ mod tests {
         }
         assert_eq!(machine.costs().len(), 2);
         assert_eq!((machine.form(), machine.signal()), (Form::Multi, None));
-        // Not even that: no cost is made up.
+        // Not even that: we invent no cost.
         let nothing = self::machine(&[], true).cost(SiteKind::Call);
         let free =
             SiteCost { kind: SiteKind::Call, unselected: Nanos(0), floor: Nanos(0), overhead: Nanos(0) };

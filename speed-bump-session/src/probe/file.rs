@@ -1,7 +1,7 @@
-//! A file that a process maps, held open.
+//! A file that a process maps, kept open.
 //!
-//! Paths may be renamed, replaced or unreachable from our mount namespace, and the process that maps the
-//! file may end: the descriptor stays the one file that was looked at, and the kernel is handed that.
+//! Paths may be renamed, replaced or unreachable from our mount namespace, and the process that maps the file
+//! may end. The descriptor stays the one file that we inspected, and we pass that to the kernel.
 
 use std::{
     ffi::{CStr, CString},
@@ -13,14 +13,14 @@ use std::{
 
 use crate::process::{MappedFile, OpenFile, mapped_file::FileIdentity};
 
-/// Which file: device and inode.
+/// The identity of a file: device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
     device: u64,
     inode: u64,
 }
 
-/// A file to put probes into.
+/// A file for probes.
 #[derive(Debug)]
 pub struct ProbeFile {
     file: File,
@@ -32,7 +32,7 @@ pub struct ProbeFile {
 }
 
 impl ProbeFile {
-    /// Takes an open file that mappings number as `fstat` does, and the path by which the process knows it.
+    /// Takes an open file that mappings number like `fstat`, and the path by which the process knows it.
     ///
     /// # Errors
     /// What `fstat` returns.
@@ -63,13 +63,13 @@ impl ProbeFile {
         self.id
     }
 
-    /// How the process's mappings number it: what overlayfs shows and what lies below may bear one number.
+    /// Its number in the process's mappings: overlayfs may give the file that it shows and the file below the
+    /// same number.
     pub fn identity(&self) -> FileIdentity {
         self.identity
     }
 
-    /// A path of our own mount namespace that leads to it, where the one that the process sees leads to
-    /// another file.
+    /// Our own path to it, if the process's path leads to another file.
     pub fn elsewhere(&self) -> Option<&Path> {
         self.elsewhere.as_deref()
     }
@@ -79,7 +79,7 @@ impl ProbeFile {
         &self.path
     }
 
-    /// The path to hand to the kernel: our own descriptor.
+    /// The path for the kernel: our own descriptor.
     pub fn attach_path(&self) -> &CStr {
         &self.attach_path
     }

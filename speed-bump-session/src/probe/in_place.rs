@@ -1,13 +1,13 @@
-//! Whether breakpoints are where probes were attached, read back from the process's memory.
+//! Checks that breakpoints are where probes were attached, by reading the process's memory.
 //!
-//! The kernel attaches to an inode, and takes one that the process does not map as well: it then waits for
-//! somebody to map it, and nothing is ever counted. A file that overlayfs has copied since it was mapped is
-//! such a case, and so are mappings that are shared, and file systems that map another file than they show.
+//! The kernel attaches to an inode, and also accepts one that the process does not map: it then waits for a
+//! process to map it, and nothing is ever counted. Cases are a file that overlayfs has copied since it was
+//! mapped, shared mappings, and file systems that map another file than they show.
 //!
-//! Processes end, replace their images and unmap files while we look. Only memory that maps the file, and
-//! still does when it is looked at again, says that a breakpoint is missing. A breakpoint that is there may
-//! be another's; so where overlayfs may have copied a file, its pages are compared, too. One site of a file
-//! is looked at: the kernel puts in all of a link or none.
+//! Processes end, replace their images and unmap files while we check. Only if memory still maps the file on
+//! a second check do we conclude that a breakpoint is missing. A breakpoint that is there may be another
+//! tool's; so if overlayfs may have copied a file, we compare its pages, too. We check one site of a file:
+//! the kernel inserts all breakpoints of a link or none.
 
 use std::{os::unix::fs::FileExt as _, path::PathBuf, thread, time::Duration};
 
@@ -17,10 +17,10 @@ use crate::{
     units::{FileOffset, Pid, VirtualAddress},
 };
 
-/// How often it is looked until a breakpoint is said to be missing, and how long it is waited between.
+/// Checks before a breakpoint counts as missing, and the pause between them.
 const LOOKS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(5);
-/// Bytes at a site that are compared.
+/// Bytes at a site that we compare.
 const CODE_BYTES: usize = 5;
 
 /// A breakpoint that is missing.
@@ -59,11 +59,11 @@ pub enum Cause {
     Unknown,
 }
 
-/// Looks for a breakpoint in each file, at the first of its sites that the process maps executable. That the
-/// process, or its mapping of a file, is gone is no error.
+/// Checks for a breakpoint in each file, at the first of its sites that the process maps executable. It is
+/// not an error if the process, or its mapping of a file, is gone.
 ///
 /// # Errors
-/// There is none in one of the files.
+/// A breakpoint is missing in one of the files.
 pub fn check<'f>(
     process: &Process,
     memory: &Memory,
@@ -92,7 +92,7 @@ pub fn check<'f>(
     Err(NotInPlace { pid: process.pid(), path: file.path().to_owned(), offset, cause })
 }
 
-/// The first site that the process maps, if no breakpoint is there.
+/// The first site that the process maps, if it has no breakpoint.
 fn missing(
     process: &Process,
     memory: &Memory,
@@ -104,20 +104,20 @@ fn missing(
     let (offset, places) =
         offsets.iter().map(|offset| (*offset, places(offset))).find(|(_, places)| !places.is_empty())?;
     if mapped.is_copied(process, file.file()) {
-        // A breakpoint may be there all the same: a forked process has those of its parent, which do nothing
-        // in it.
+        // There may be a breakpoint anyway: a forked process has its parent's, which have no effect in it.
         return Some(offset);
     }
     let mut code = [0; CODE_BYTES];
-    // Shorter at the end of the file: the rest stays zero, and is not compared with more than zeros.
+    // Shorter at the end of the file: the rest stays zero, and then matches only zeros.
     file.file().read_at(&mut code, offset.0).ok()?;
-    // Where it is mapped more than once, one of them tells that the kernel has found the file.
+    // If the file is mapped more than once, one mapping suffices to show that the kernel has found it.
     let found = places.iter().map(|place| is_breakpoint(memory, *place, code));
     let found: Vec<bool> = found.collect::<Option<_>>()?;
     (!found.contains(&true)).then_some(offset)
 }
 
-/// Whether a breakpoint lies at an address, where `code` is in the file; `None` if nothing can be read there.
+/// Whether there is a breakpoint at an address; `code` are the file's bytes there. `None` if nothing can be
+/// read.
 #[cfg(target_arch = "x86_64")]
 fn is_breakpoint(memory: &Memory, place: VirtualAddress, code: [u8; CODE_BYTES]) -> Option<bool> {
     let mut now = [0; CODE_BYTES];
@@ -126,12 +126,12 @@ fn is_breakpoint(memory: &Memory, place: VirtualAddress, code: [u8; CODE_BYTES])
     if first == [INT3] {
         return Some(true);
     }
-    // From Linux 6.18 on a breakpoint on a long nop becomes a call, or what prepares one.
+    // From Linux 6.18 on a breakpoint on a long nop becomes a call, or an intermediate form of one.
     let is_long_nop = matches!(code, [0x0f, 0x1f, ..] | [0x66, ..]);
     Some(is_long_nop && memory.read_exact(place, &mut now).is_ok() && now != code)
 }
 
-/// `int3`, which the kernel puts in (`UPROBE_SWBP_INSN` in arch/x86/include/asm/uprobes.h).
+/// `int3`, which the kernel inserts (`UPROBE_SWBP_INSN` in arch/x86/include/asm/uprobes.h).
 #[cfg(target_arch = "x86_64")]
 const INT3: u8 = 0xcc;
 

@@ -1,6 +1,6 @@
-//! A plan: what the targets select in one process image, and where to put the probes for it.
+//! A plan: which functions the targets select in one process image, and where to put the probes for them.
 //!
-//! Made by resolving, which attaches nothing; consumed by the session, which resolves nothing.
+//! Resolving makes plans and attaches nothing; the session carries them out and resolves nothing.
 
 use std::{collections::HashSet, fmt, path::PathBuf, sync::Arc};
 
@@ -52,45 +52,45 @@ impl fmt::Display for Entry {
     }
 }
 
-/// A function that a target selected, as reports name it. Functions of several processes that agree in all
-/// of this are one.
+/// A function that a target selected, with the facts that reports show. Functions of several processes that
+/// agree in all of these are one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SelectedFunction {
     /// The target that selected it.
     pub target: TargetIndex,
     /// Symbol, qualified name, or `provider:name`.
     pub name: String,
-    /// The file that it lies in, as the process sees it.
+    /// Its file, as the process sees it.
     pub file: PathBuf,
     /// The line of its definition, where known.
     pub line: Option<u32>,
 }
 
-/// A place where a function is left.
+/// A place where calls of a function end.
 #[derive(Clone, Copy, Debug)]
 pub struct PlannedExit {
     /// Offset of the probed instruction in the file, in bytes.
     pub offset: FileOffset,
     /// The instruction there, which decides the cost.
     pub kind: SiteKind,
-    /// When it leaves the function.
+    /// The condition under which it leaves the function.
     pub condition: Condition,
 }
 
-/// Whether calls that are seen at a site are timed.
+/// Whether calls at a site are timed.
 #[derive(Clone, Debug, Default)]
 pub enum Timing {
-    /// Nobody asked for it, or it has no meaning there.
+    /// Not requested, or meaningless there.
     #[default]
     NotAsked,
-    /// They end here.
+    /// Calls end here.
     Exits(Vec<PlannedExit>),
-    /// They are not, for this reason.
+    /// Not possible, for this reason.
     Impossible(String),
 }
 
 impl Timing {
-    /// Where timed calls end.
+    /// The places where timed calls end.
     pub fn exits(&self) -> &[PlannedExit] {
         match self {
             Self::Exits(exits) => exits,
@@ -99,12 +99,12 @@ impl Timing {
     }
 }
 
-/// One place for a probe.
+/// A place for one probe.
 #[derive(Clone, Debug)]
 pub struct PlannedSite {
     /// File that the site lies in, open.
     pub file: Arc<ProbeFile>,
-    /// Offset of the probed instruction in the file, in bytes.
+    /// Offset in the file.
     pub offset: FileOffset,
     /// The USDT semaphore to raise.
     pub semaphore: Option<FileOffset>,
@@ -116,12 +116,11 @@ pub struct PlannedSite {
     pub kind: SiteKind,
     /// The instruction, disassembled.
     pub instruction: String,
-    /// Bytes between the stack pointer there and the return address; needed by `perf-map` and where calls are
-    /// timed.
+    /// Bytes between the stack pointer there and the return address; for `perf-map` and for timed calls.
     pub stack_delta: u32,
-    /// Where the probe's arguments are; needed by `function__entry` alone.
+    /// The locations of the probe's arguments; only for `function__entry`.
     pub arguments: [ArgumentSpec; 3],
-    /// Why no cheaper site was taken, or what else there is to say of it.
+    /// Why there is no cheaper site, or another remark.
     pub remark: Option<String>,
     /// Whether calls are timed.
     pub timing: Timing,
@@ -138,14 +137,14 @@ pub struct PlannedFunction {
     pub symbols: Vec<String>,
     /// How its calls become visible.
     pub entry: Entry,
-    /// Later lines of the targets file that would have selected it as well.
+    /// Later lines of the targets file that would have selected it, too.
     pub shadowed: Vec<TargetIndex>,
 }
 
-/// How Python functions of the process become visible.
+/// How the process's Python functions become visible.
 #[derive(Clone, Debug)]
 pub enum PythonPlan {
-    /// No target asks for Python functions.
+    /// No target is for Python functions.
     NotAsked,
     /// Through this source.
     Source {
@@ -153,56 +152,56 @@ pub enum PythonPlan {
         source: EntrySource,
         /// The interpreter's version.
         version: PythonVersion,
-        /// Through the helper: the instruction of the stub that calls will run into, which decides the cost.
-        /// It is in none of the sites, as the helper is not in the process yet.
+        /// For the helper: the stub's instruction that calls will run into, which decides the cost. It is in
+        /// none of the sites, as the helper is not in the process yet.
         stub: Option<SiteKind>,
     },
-    /// Not at all; says why and what to do.
+    /// Not visible, with the reason and the way out.
     Impossible(String),
 }
 
-/// Something worth telling about a target: why it selects nothing, or less than it seems to.
+/// A remark about a target: why it selects nothing, or less than it seems to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
-    /// The target it is about, or the process as a whole.
+    /// The target, or the process as a whole.
     pub target: Option<TargetIndex>,
-    /// What there is to say.
+    /// The text.
     pub text: String,
 }
 
-/// That a target would have another kind by the files below a root directory.
+/// A remark that a target would have another kind, by the files below a root directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doubt {
-    /// What there is to say.
+    /// The text.
     pub remark: Remark,
-    /// The numbers of the root's mount and of its directory there, where they are known.
+    /// The numbers of the root's mount and of its directory there, if known.
     pub(crate) root: Option<(u64, u64)>,
 }
 
-/// What the targets select in one process image.
+/// The selection of the targets in one process image.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The program that it was made for; absent from a plan of nothing.
+    /// The program that it was made for; absent from an empty plan.
     pub program: Option<Program>,
     /// Functions known now. Python functions may appear later.
     pub functions: Vec<PlannedFunction>,
     /// Where to attach.
     pub sites: Vec<PlannedSite>,
-    /// The way to Python functions.
+    /// How Python functions become visible.
     pub python: PythonPlan,
-    /// What else there is to say.
+    /// Other remarks.
     pub remarks: Vec<Remark>,
-    /// Files that the process runs and targets name, but that nothing leads to: calls in them would not be
+    /// Files that the process runs and targets name, but that no path leads to: calls in them would not be
     /// counted.
     pub out_of_reach: Vec<Remark>,
-    /// Targets that would have another kind by the files that this process sees.
+    /// Targets that would have another kind, by the files that this process sees.
     pub kinds_in_doubt: Vec<Doubt>,
-    /// How much memory all this takes, roughly, in bytes.
+    /// How much memory the plan takes, in bytes, roughly.
     bytes: usize,
 }
 
 impl PlannedFunction {
-    /// How much memory it takes with its sites, roughly, in bytes.
+    /// How much memory it takes with its sites, in bytes, roughly.
     pub(super) fn bytes(&self, sites: &[PlannedSite]) -> usize {
         let selected = size_of::<Self>() + self.selected.name.len() + self.selected.file.as_os_str().len();
         let names = self.aliases.iter().chain(&self.symbols);
@@ -221,7 +220,7 @@ impl PlannedFunction {
 }
 
 impl Plan {
-    /// A plan that selects nothing.
+    /// An empty plan.
     pub fn empty() -> Self {
         Self {
             program: None,
@@ -235,7 +234,7 @@ impl Plan {
         }
     }
 
-    /// Takes room for so many bytes, if there is as much left of [`PLAN_BYTES`].
+    /// Takes this many bytes, if they are left of [`PLAN_BYTES`].
     pub(super) fn take_room(&mut self, bytes: usize) -> bool {
         let taken = self.bytes.saturating_add(bytes);
         let fits = taken <= PLAN_BYTES;
@@ -243,13 +242,12 @@ impl Plan {
         fits
     }
 
-    /// Whether the helper is to be brought into the process.
+    /// Whether the helper should be injected into the process.
     pub fn wants_helper(&self) -> bool {
         matches!(self.python, PythonPlan::Source { source: EntrySource::Helper, .. })
     }
 
-    /// Adds what another plan for the same process selects; its way to Python functions takes the place of
-    /// ours.
+    /// Adds the selection of another plan for the same process; its way to Python functions replaces ours.
     pub fn add(&mut self, other: Self) {
         let before = self.functions.len();
         self.functions.extend(other.functions);
@@ -264,13 +262,13 @@ impl Plan {
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 
-    /// Drops the way to Python functions.
+    /// Drops the Python functions.
     pub fn keep_symbols(&mut self) {
         self.sites.retain(|site| site.function.is_some());
         self.python = PythonPlan::NotAsked;
     }
 
-    /// What there is to say of the process as a whole: why its Python functions may be missing.
+    /// The remarks on the process as a whole: why its Python functions may be missing.
     pub fn remarks_on_process(&self) -> impl Iterator<Item = &str> {
         self.remarks.iter().filter(|remark| remark.target.is_none()).map(|remark| remark.text.as_str())
     }
@@ -295,17 +293,17 @@ impl Plan {
         self.selects(target) || self.functions.iter().any(|function| function.shadowed.contains(&target))
     }
 
-    /// Whether a target selects nothing here, and names a file that nothing leads to.
+    /// Whether a target selects nothing here, and names a file that no path leads to.
     pub fn is_out_of_reach(&self, target: TargetIndex) -> bool {
         !self.would_select(target) && self.out_of_reach.iter().any(|remark| remark.target == Some(target))
     }
 
-    /// How many probes it takes.
+    /// The number of its probes.
     pub fn probes(&self) -> usize {
         self.sites.iter().map(|site| 1 + site.timing.exits().len()).sum()
     }
 
-    /// The functions whose calls are not timed though that was asked for, and why.
+    /// The functions whose calls are not timed although that was requested, and why.
     pub fn untimed(&self) -> impl Iterator<Item = (&SelectedFunction, &str)> {
         self.sites.iter().filter_map(|site| match &site.timing {
             Timing::Impossible(why) => Some((&self.functions.get(site.function?)?.selected, why.as_str())),
@@ -313,7 +311,7 @@ impl Plan {
         })
     }
 
-    /// The kinds of the sites at which calls of a target of this kind become visible.
+    /// The kinds of the sites at which a target's calls become visible; `kind` is the target's.
     pub fn kinds_of(&self, target: TargetIndex, kind: TargetKind) -> impl Iterator<Item = SiteKind> {
         let stub = match self.python {
             PythonPlan::Source { stub, .. } if kind == TargetKind::Python => stub,

@@ -1,7 +1,7 @@
 //! Resolving: from targets and a process to a plan. Attaches nothing and changes nothing.
 //!
-//! What a file offers is worked out once and remembered by inode: children that exec the same programs, and
-//! processes that share libraries, cost a look-up.
+//! We work out the selection of a file once and remember it by inode: children that execute the same
+//! programs, and processes that share libraries, then only cost a look-up.
 
 mod compiled;
 mod copies;
@@ -45,13 +45,12 @@ use crate::{
 use kinds::DoubtsTold;
 use native::FileSelection;
 
-/// Files of which it is remembered what the targets select, each of which is held open. A process can map new
-/// ones for ever.
+/// The most files whose selection we remember; each is kept open. A process can map new ones for ever.
 const FILES_KNOWN: usize = 512;
-/// Files of which it is remembered whether they hold an interpreter.
+/// The most files of which we remember whether they hold an interpreter.
 const INTERPRETERS_KNOWN: usize = 65_536;
 
-/// Why a mapped file could not be looked into.
+/// Why a mapped file could not be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It could not be opened.
@@ -60,13 +59,13 @@ pub enum FileError {
     /// It could not be examined.
     #[error("cannot examine it: {0}")]
     Io(io::Error),
-    /// It is no ELF file that we can read.
+    /// It is not an ELF file that we can read.
     #[error(transparent)]
     Elf(#[from] ElfError),
 }
 
 impl FileError {
-    /// Whether the process runs the file, and nothing leads to it, or there was no time left to read it.
+    /// Whether the process runs the file, and no path leads to it, or no time was left to read it.
     pub fn is_out_of_reach(&self) -> bool {
         match self {
             Self::Open(error) => matches!(error, MappedFileError::CopiedUp { .. }),
@@ -90,20 +89,20 @@ pub struct Resolver {
     may_inject: bool,
     /// Whether native functions are timed.
     times_calls: bool,
-    /// By file, by the number that mappings give it, and by whether the process has a shadow stack, which
-    /// forbids some sites.
+    /// By file, as mappings number it, and by whether the process has a shadow stack, which forbids some
+    /// sites.
     files: RefCell<HashMap<(FileId, FileIdentity, bool), Arc<FileSelection>>>,
     interpreters: RefCell<HashMap<FileId, Option<Interpreter>>>,
     known: KnownFunctions,
     doubts_remarked: DoubtsTold,
     doubts_told: DoubtsTold,
     effort: Effort,
-    /// What it takes to say why targets select nothing, which is to take nothing from that.
+    /// The time for explaining why targets select nothing; separate from the time for reading.
     explaining: Effort,
 }
 
 impl Resolver {
-    /// A resolver; `entry` and `may_inject` bound the choice of how Python calls become visible.
+    /// A resolver; `entry` and `may_inject` limit the choice of the entry source.
     pub fn new(targets: Arc<Targets>, costs: Costs, entry: EntryChoice, may_inject: bool) -> Self {
         let (files, interpreters, known, effort, explaining) = Default::default();
         let (doubts_remarked, doubts_told) = Default::default();
@@ -123,14 +122,14 @@ impl Resolver {
         }
     }
 
-    /// Takes functions of files from these, where they are known.
+    /// Takes the functions of files from `known`, if they are there.
     #[must_use]
     pub fn knowing(mut self, known: &KnownFunctions) -> Self {
         self.known = known.clone();
         self
     }
 
-    /// Plans for timing calls of native functions, where this kernel's programs can do that.
+    /// Plans for timing calls of native functions, if this kernel's programs can do that.
     #[must_use]
     pub fn timing_calls(mut self, times: bool) -> Self {
         self.times_calls = times && self.form().times_calls();
@@ -142,18 +141,18 @@ impl Resolver {
         self.times_calls
     }
 
-    /// Whether the helper may be injected, and there is something for it to do.
+    /// Whether the helper may be injected, and would have something to do.
     pub fn may_inject(&self) -> bool {
         let may_be_chosen = matches!(self.entry, EntryChoice::Auto | EntryChoice::Only(EntrySource::Helper));
         self.may_inject && may_be_chosen && self.targets.has_kind(TargetKind::Python)
     }
 
-    /// The helper's stub that costs less here. Where costs were not asked for, nothing is attached to it.
+    /// The helper's stub that costs less here. If costs are not needed, nothing is attached to it.
     pub fn stub(&self) -> SiteKind {
         self.costs.known().map_or(SiteKind::Nop, CostTable::stub)
     }
 
-    /// Why a site that was chosen cannot be taken, if it cannot.
+    /// Why a chosen site cannot be used, if so.
     fn deadly(&self, kind: SiteKind) -> Option<String> {
         (!self.calibration().survives_forks(kind)).then(|| {
             "it can only be probed at a 5-byte nop, which this kernel rewrites to a call that kills forked \
@@ -167,7 +166,7 @@ impl Resolver {
         &self.targets
     }
 
-    /// The same for others to keep.
+    /// The targets, for sharing.
     pub fn shared_targets(&self) -> &Arc<Targets> {
         &self.targets
     }
@@ -180,37 +179,37 @@ impl Resolver {
         self.doubts_told.forget();
     }
 
-    /// How long files are read, in all processes.
+    /// The time for reading files, in all processes.
     pub fn effort(&self) -> &Effort {
         &self.effort
     }
 
-    /// How long they are read to say why targets select nothing.
+    /// The time for reading files to explain why targets select nothing.
     pub fn explaining(&self) -> &Effort {
         &self.explaining
     }
 
-    /// What probes cost here. It is measured now, if it is not known.
+    /// The cost of probes here. Measures it now, if it is not known.
     pub fn calibration(&self) -> &CostTable {
         self.costs.table()
     }
 
-    /// The same, as far as it is known.
+    /// The costs that are known.
     pub fn costs(&self) -> &Costs {
         &self.costs
     }
 
-    /// To learn more of it.
+    /// The costs, for learning more.
     pub fn costs_mut(&mut self) -> &mut Costs {
         &mut self.costs
     }
 
-    /// In which form the BPF programs work here.
+    /// The form of the BPF programs on this machine.
     pub fn form(&self) -> Form {
         self.costs.form()
     }
 
-    /// What a signal costs, if helpers can be signalled.
+    /// The cost of a signal, if helpers can be signalled.
     pub fn signal(&self) -> Option<Nanos> {
         self.costs.known().and_then(CostTable::signal)
     }
@@ -218,13 +217,12 @@ impl Resolver {
     /// Works out what the targets select in a process.
     ///
     /// # Errors
-    /// The process cannot be looked into. What is wrong with one file is a remark of the plan.
+    /// The process cannot be inspected. A fault of a single file is a remark in the plan.
     pub fn plan(&self, process: &Process) -> Result<Plan, ProcessError> {
         self.plan_at_start(process, None)
     }
 
-    /// Works out how the Python functions of a process become visible in which the helper does not work, and
-    /// nothing else.
+    /// Works out only how the Python functions of a process become visible if the helper does not work there.
     ///
     /// # Errors
     /// As [`plan`](Self::plan).
@@ -237,8 +235,8 @@ impl Resolver {
         Ok(plan)
     }
 
-    /// Works out what the targets select in a process that has only just executed its program: an
-    /// interpreter there may yet switch on the trampolines that its relatives have, when `of_relatives` is
+    /// Works out the selection in a process that has just executed its program: an interpreter there may
+    /// still switch on the trampolines that its relatives have, if `of_relatives` is
     /// [`EntrySource::PerfMap`].
     ///
     /// # Errors
@@ -268,7 +266,7 @@ impl Resolver {
         Ok(plan)
     }
 
-    /// Adds what the native and USDT targets select in one file.
+    /// Adds the selection of the native and USDT targets in one file.
     fn plan_file(
         &self,
         process: &Process,
@@ -324,7 +322,7 @@ impl Resolver {
             .map(|(index, _)| index)
     }
 
-    /// What the targets select in a file, from memory if it was asked before.
+    /// The selection in a file, remembered from the first call.
     fn selection(
         &self,
         process: &Process,
@@ -348,7 +346,7 @@ impl Resolver {
     }
 }
 
-/// That a file is not read, as others took too long.
+/// The error that a file is not read, as others took too long.
 fn unread(file: &ProbeFile, why: Exhausted) -> ElfError {
     ElfError { path: file.path().to_owned(), kind: why.into() }
 }
@@ -358,7 +356,7 @@ fn probe_file(process: &Process, mapped: &MappedFile) -> Result<ProbeFile, FileE
     Ok(ProbeFile::mapped(&mapped.open(process)?, mapped)?)
 }
 
-/// The ELF view of a file that is held open.
+/// An open file as ELF.
 fn elf_of(file: &ProbeFile) -> Result<ElfFile, FileError> {
     Ok(ElfFile::from_file(file.file().try_clone()?, file.path())?)
 }

@@ -1,20 +1,21 @@
-//! The cheapest correct site of a function: where a uprobe counts every call exactly once, for the least.
+//! The cheapest correct site of a function: where a uprobe counts every call exactly once, at the lowest
+//! cost.
 //!
 //! A uprobe on an instruction that the kernel emulates costs a twentieth of one on an instruction that it
-//! steps over, and most functions begin with one of the latter. So the instructions that a call must run
-//! through once, from the entry to the first transfer of control, are decoded, and the cheapest of them that
-//! nothing else reaches is taken. In doubt it is the entry. Nothing here attaches or measures: what a kind
-//! costs comes from the caller.
+//! single-steps, and most functions start with one of the latter. So we decode the instructions that a call
+//! must run through once, from the entry to the first transfer of control, and take the cheapest of them that
+//! no other code reaches. In doubt we take the entry. Nothing here attaches or measures: the caller gives the
+//! cost of each kind.
 //!
-//! Exactly once rests on this, in order of trust:
+//! A site counts exactly once for these reasons, in order of trust:
 //! - No direct branch in the function, in what overlaps it, in its moved pieces (`.cold`), or in what it
 //!   jumps to lands after the entry and at or before the site; no symbol lies there; no code loads an address
 //!   there.
-//! - Where branches are not all known (`jmp reg`: switches, computed gotos), only sites up to the last push
-//!   that saves a register for the caller are taken. A second pass over that push would save it twice, so
+//! - If not all branches are known (`jmp reg`: switches, computed gotos), we only take sites up to the last
+//!   push that saves a register for the caller. A second pass over that push would save it twice, so
 //!   compilers let no branch land at or before it.
 //! - A function that jumps to its own entry runs through every such site again, the entry included. There a
-//!   turn of the loop cannot be told from a call: [`Exactness`] says where that is so, or may be.
+//!   turn of the loop looks like a call: [`Exactness`] reports where that is so, or may be.
 //!
 //! Not considered: code that the process changed after it was mapped, and entries past `endbr64` from other
 //! files, which no linker for x86-64 makes.
@@ -35,7 +36,8 @@ pub use self::{
 };
 use crate::units::{Nanos, VirtualAddress};
 
-/// What a uprobe costs, by the instruction that it lies on. Which are cheap is measured on each machine.
+/// The cost class of a uprobe, by the instruction at its site. Which ones are cheap is measured on each
+/// machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SiteKind {
@@ -53,7 +55,7 @@ pub enum SiteKind {
     Jcc,
     /// A direct `call`: emulated.
     Call,
-    /// Anything else: a copy is stepped over in a page of its own.
+    /// Anything else: the kernel single-steps a copy in a page of its own.
     SingleStep,
 }
 
@@ -86,21 +88,21 @@ impl fmt::Display for SiteKind {
     }
 }
 
-/// Where to probe a function.
+/// The site of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The instruction, as the file's headers count.
     pub address: VirtualAddress,
     /// Bytes from the function's entry.
     pub offset_in_function: u32,
-    /// What a hit costs.
+    /// Its cost class.
     pub kind: SiteKind,
     /// The instruction, disassembled.
     pub instruction: String,
     /// Bytes from `rsp` at the site, before the instruction runs, to the return address; 0 at the entry.
     /// `None` where the code up to here moves `rsp` by an amount that it does not show.
     pub stack_delta: Option<u32>,
-    /// Whether a call hits it once.
+    /// Whether a call hits it exactly once.
     pub exactness: Exactness,
     /// Why this site and no other, in a sentence for `list`.
     pub reason: String,
@@ -110,12 +112,12 @@ pub struct Site {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Exactness {
-    /// It does.
+    /// Yes.
     Once,
-    /// Nothing shows that it does not, but not every branch is known: an indirect jump could lead to the
-    /// entry.
+    /// Nothing shows the contrary, but not every branch is known: an indirect jump could lead to the entry.
     Unproven,
-    /// The function jumps to its own entry: a turn of that loop, or a tail call of itself, counts as a call.
+    /// No: the function jumps to its own entry, so a turn of that loop, or a tail call of itself, counts as a
+    /// call.
     Repeats,
 }
 
@@ -129,7 +131,7 @@ impl fmt::Display for Exactness {
     }
 }
 
-/// Why the kernel takes no probe on an instruction, or none that leaves the program whole.
+/// Why the kernel accepts no probe on an instruction, or none that leaves the program intact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KernelRefusal {
     /// The bytes are no instruction.
@@ -170,10 +172,10 @@ pub enum KernelRefusal {
     NotInTable,
 }
 
-/// Why an instruction that every call runs through is no site.
+/// Why an instruction that every call runs through cannot be a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Exclusion {
-    /// The kernel takes no probe on it.
+    /// The kernel accepts no probe on it.
     #[error(transparent)]
     Refused(#[from] KernelRefusal),
     /// It traps several times in one execution.
@@ -182,7 +184,7 @@ pub enum Exclusion {
     /// A call, in a process with shadow stacks.
     #[error("kernels that do not push to the shadow stack would kill the process at the return")]
     ShadowStack,
-    /// The kernel may rewrite it to a call, and the function has stored below `rsp` before.
+    /// The kernel may rewrite it to a call, and the function has stored data below `rsp` before.
     #[error("the kernel may rewrite it to a call, which overwrites what the function stored below rsp")]
     RedZone,
     /// A branch, or code that may branch, leads between the entry and it, or into it.
@@ -198,7 +200,7 @@ pub enum Exclusion {
     Unproven(Doubt),
 }
 
-/// Why the branches of a function are not all known.
+/// Why not all branches of a function are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Doubt {
     /// A jump through a register or through memory.
@@ -210,7 +212,7 @@ pub enum Doubt {
     /// A branch lands in the middle of an instruction: the function contains data, or plays tricks.
     #[error("a branch lands inside the instruction before {0}")]
     InsideInstruction(VirtualAddress),
-    /// More code than a search of branches should take.
+    /// More code than we search for branches.
     #[error("there is too much code to search for branches")]
     TooMuchCode,
     /// Exception handlers may lie in code that no symbol names.
@@ -218,7 +220,7 @@ pub enum Doubt {
     LandingPads,
 }
 
-/// What ends the instructions that every call runs through once.
+/// The end of the instructions that every call runs through once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LineEnd {
     /// A jump, call or return: the last of the candidates.
@@ -253,26 +255,26 @@ impl fmt::Display for LineEnd {
     }
 }
 
-/// One instruction that every call runs through.
+/// An instruction that every call runs through.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// Where it lies.
     pub address: VirtualAddress,
     /// Bytes from the entry.
     pub offset: u32,
-    /// What a hit there costs; of an excluded candidate too.
+    /// Its cost class; also for an excluded candidate.
     pub kind: SiteKind,
     /// Disassembled.
     pub instruction: String,
     /// As [`Site::stack_delta`].
     pub stack_delta: Option<u32>,
-    /// Why it is no site, if it is none.
+    /// Why it cannot be a site, if so.
     pub excluded: Option<Exclusion>,
-    /// Whether a call hits it once, if it is a site.
+    /// Whether a call hits it exactly once, if it is a site.
     pub exactness: Exactness,
 }
 
-/// Every instruction that could be a function's site, with what speaks against it.
+/// Every instruction that could be a function's site, with reasons against it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Analysis {
     /// In order, the entry first.
@@ -283,13 +285,13 @@ pub struct Analysis {
     pub jump_to_entry: Option<VirtualAddress>,
 }
 
-/// Why a function cannot be probed.
+/// Why a function has no site.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SiteRefusal {
     /// The entry is in no executable segment.
     #[error("{0} lies outside the file's executable code: the symbol is no function of this file")]
     OutsideCode(VirtualAddress),
-    /// No instruction that a call runs through takes a probe.
+    /// No instruction that a call runs through accepts a probe.
     #[error(
         "no probe can be placed on the function at {entry}: its first instruction is `{instruction}`, and \
          {exclusion}; probe one of its callers, or what it calls, instead"
@@ -312,7 +314,7 @@ pub fn choose(function: &FunctionCode<'_>, cost: &dyn Fn(SiteKind) -> Nanos) -> 
     analyse(function)?.choose(cost)
 }
 
-/// Finds every instruction that each call of a function runs through, and what speaks against it as a site.
+/// Finds every instruction that each call of a function runs through, and the reasons against it as a site.
 ///
 /// # Errors
 /// [`SiteRefusal::OutsideCode`] where the function has no bytes.
@@ -321,8 +323,8 @@ pub fn analyse(function: &FunctionCode<'_>) -> Result<Analysis, SiteRefusal> {
 }
 
 impl Analysis {
-    /// The cheapest candidate, by what the machine measured for each kind. A later one must be cheaper by
-    /// more than a tenth, so that noise in the measurement does not move the site.
+    /// The cheapest candidate, by the measured cost of each kind. A later one must be cheaper by more than a
+    /// tenth, so that noise in the measurement does not move the site.
     ///
     /// # Errors
     /// [`SiteRefusal::NoSite`] where every candidate is excluded.
@@ -349,7 +351,7 @@ impl Analysis {
                 instruction: entry.instruction.clone(),
                 exclusion: entry.excluded.unwrap_or(Exclusion::Refused(KernelRefusal::Undecodable)),
             }),
-            // `analyse` always gives an entry; by hand it need not.
+            // `analyse` always returns an entry; hand-made values need not have one.
             (None, None) => Err(SiteRefusal::OutsideCode(VirtualAddress(0))),
         }
     }

@@ -1,6 +1,6 @@
-//! How the calls of a CPython's functions can be seen, or why they cannot.
+//! Decides how the calls of a CPython's functions become visible, or why they cannot.
 //!
-//! A pure decision over facts gathered elsewhere; which probe is attached where is not its business.
+//! A pure decision over facts gathered elsewhere; it does not know which probe is attached where.
 
 use std::{fmt, str::FromStr};
 
@@ -15,15 +15,16 @@ pub enum EntrySource {
     /// The helper, injected into the process, runs into a stub of its own for each call of a selected
     /// function.
     Helper,
-    /// Perf trampolines (CPython 3.12+): the evaluator's return address lies in the function's own one.
+    /// Perf trampolines (CPython 3.12+): the evaluator's return address lies in the function's own
+    /// trampoline.
     PerfMap,
     /// The USDT probe `python:function__entry`: file, name and line are its arguments.
     Usdt,
 }
 
 impl EntrySource {
-    /// Whether the functions that a process has are known before anything is attached. The helper knows them
-    /// as soon as it is in.
+    /// Whether the functions of a process are known before the attach. The helper knows them as soon as it is
+    /// loaded.
     pub fn lists_functions(self) -> bool {
         match self {
             Self::PerfMap => true,
@@ -48,10 +49,10 @@ impl FromStr for EntrySource {
 /// Which entry source the user wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EntryChoice {
-    /// The best that the process allows.
+    /// The best that the process supports.
     #[default]
     Auto,
-    /// This one alone.
+    /// Only this one.
     Only(EntrySource),
 }
 
@@ -66,11 +67,11 @@ impl FromStr for EntryChoice {
 /// Whether the helper may be injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Injection<'a> {
-    /// It may; whether the process lets it in shows when it is tried.
+    /// Yes; whether it works only shows when it is tried.
     Allowed,
     /// The user forbids it.
     Forbidden,
-    /// It was tried, and this is why it did not work.
+    /// It was tried, and failed for this reason.
     Refused(&'a str),
 }
 
@@ -84,7 +85,7 @@ impl fmt::Display for EntrySource {
     }
 }
 
-/// What decides: one interpreter of one process, at one moment.
+/// The facts for the decision: one interpreter of one process, at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// Whether the helper may be injected.
@@ -95,36 +96,36 @@ pub struct Facts<'a> {
     pub has_trampolines: bool,
     /// The interpreter holds the probe `python:function__entry`.
     pub has_function_entry: bool,
-    /// The interpreter can compile at run time, as [`Interpreter::has_jit`](super::interpreter::Interpreter)
-    /// says; perf trampolines and the JIT exclude each other.
+    /// The interpreter can compile at run time ([`Interpreter::has_jit`](super::interpreter::Interpreter));
+    /// perf trampolines and the JIT exclude each other.
     pub has_jit: bool,
-    /// The kernel runs the programs that tell Python functions apart without the helper
+    /// The kernel runs the programs that identify Python functions without the helper
     /// ([`Form::has_python_programs`](crate::engine::bpf::Form::has_python_programs)).
     pub kernel_tells: bool,
 }
 
-/// Why a source shows no calls, and what would.
+/// Why a source shows no calls, and the way out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoEntries {
-    /// The helper is forbidden.
+    /// The user forbids the helper.
     #[error(
         "--no-inject forbids the helper, which would show the calls of any CPython from 3.8 on without a \
          restart"
     )]
     InjectionForbidden,
-    /// The helper could not be brought in, or does not work there.
+    /// The helper could not be injected, or does not work there.
     #[error("the helper does not work in this process: {why}")]
     HelperRefused {
         /// Reason, and the way out.
         why: String,
     },
-    /// A release before those that the helper knows.
+    /// A release that is too old for the helper.
     #[error("the helper needs CPython 3.8 or later, and this is {version}")]
     BeforeHelper {
         /// The interpreter's version.
         version: PythonVersion,
     },
-    /// Neither the helper nor anything else.
+    /// Neither the helper nor any other source works.
     #[error("{helper}. Without it: {other}")]
     NorHelper {
         /// Why not the helper.
@@ -174,7 +175,7 @@ pub enum NoEntries {
     /// The kernel does not run the programs of the other sources.
     #[error("on kernels before Linux 5.17 Python functions are told apart by the helper alone")]
     OldKernel,
-    /// The probe was asked for, and this build does not hold it, or not one that fires.
+    /// The probe was requested, and this build lacks it, or has one that does not fire.
     #[error(
         "CPython {version} has no probe function__entry here: it needs --with-dtrace and a release up to \
          3.10 or from 3.15"
@@ -185,13 +186,13 @@ pub enum NoEntries {
     },
 }
 
-/// The source that sees most of a process's calls as it is now.
+/// The source that shows most of a process's calls in its present state.
 ///
 /// # Errors
-/// No source shows any; the message says what to do.
+/// No source shows any; the message has the way out.
 pub fn choose(facts: &Facts<'_>) -> Result<EntrySource, NoEntries> {
-    // The helper costs unmatched calls nothing, or next to nothing. Of the others, trampolines name the
-    // qualified name itself; the probe only `co_name`.
+    // The helper costs unmatched calls nothing, or almost nothing. Of the others, trampolines give the
+    // qualified name; the probe only gives `co_name`.
     let Err(helper) = check(EntrySource::Helper, facts) else { return Ok(EntrySource::Helper) };
     let Err(perf_map) = check(EntrySource::PerfMap, facts) else { return Ok(EntrySource::PerfMap) };
     let Err(usdt) = check(EntrySource::Usdt, facts) else { return Ok(EntrySource::Usdt) };
@@ -205,7 +206,7 @@ pub fn choose(facts: &Facts<'_>) -> Result<EntrySource, NoEntries> {
 }
 
 impl NoEntries {
-    /// Whether trampolines that the process may yet switch on would help.
+    /// Whether it would help if the process switched on trampolines.
     pub fn may_get_trampolines(&self) -> bool {
         match self {
             Self::NoTrampolines { .. } => true,
@@ -215,7 +216,7 @@ impl NoEntries {
     }
 }
 
-/// Whether one source shows a process's calls as it is now.
+/// Whether one source shows a process's calls in its present state.
 ///
 /// # Errors
 /// Why it does not. [`NoEntries::NoTrampolines`] may change while the process runs, the others do not.

@@ -1,10 +1,9 @@
 //! The helper in a Python process, from the loader's side: the memory that both share.
 //!
-//! [`layout`] says what lies where in a control block, [`block`] makes and reads one, [`functions`] takes up
-//! the functions that the helper finds, [`clock`] is what it
-//! measures time with, [`heartbeat`] keeps it from taking us for dead, [`words`] says in
-//! sentences what it reports. How it gets into the process is `inject`'s business, what it does there is that
-//! of the crate `speed-bump-helper`.
+//! [`layout`] is the layout of a control block; [`block`] creates and reads one; [`functions`] reads the
+//! functions that the helper finds; [`clock`] is the helper's clock; [`heartbeat`] shows the helper that we
+//! live; [`words`] turns its reports into sentences. `inject` puts it into the process; its code is the crate
+//! `speed-bump-helper`.
 
 pub mod block;
 pub mod clock;

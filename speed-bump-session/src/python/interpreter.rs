@@ -1,7 +1,7 @@
-//! Recognises CPython among the files that a process maps, and says what kind of CPython it is.
+//! Recognises CPython among the files that a process maps, and determines its version and build.
 //!
-//! A process may hold several interpreters, or one in a library: every file is judged by what it defines,
-//! never by its name alone. The file's probes and symbols as such are `elf`'s business.
+//! A process may have several interpreters, or one in a library: we decide by what a file defines, never by
+//! its name alone. `elf` reads the file's probes and symbols.
 
 mod image;
 
@@ -14,7 +14,7 @@ use crate::{
     units::{FileOffset, VirtualAddress},
 };
 
-/// The largest read-only section that is searched for the version text.
+/// The largest read-only section that we search for the version text.
 const TEXT_LIMIT: u64 = 16 << 20;
 
 /// A CPython in an ELF file.
@@ -24,7 +24,7 @@ pub struct Interpreter {
     pub version: PythonVersion,
     /// Where the version was read.
     pub version_source: VersionSource,
-    /// The evaluator of Python code; absent before 3.6, which had another.
+    /// The evaluator of Python code; absent before 3.6, which has another one.
     pub evaluator: Option<Evaluator>,
     /// `_PyRuntime`, from which all threads and frames can be reached; absent before 3.7.
     pub runtime: Option<VirtualAddress>,
@@ -39,15 +39,15 @@ pub struct Interpreter {
 /// `_PyEval_EvalFrameDefault`: every call that does not stay inside the evaluator enters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evaluator {
-    /// Its address as the file's headers count.
+    /// Its address, as in the file's headers.
     pub address: VirtualAddress,
-    /// Where its code lies in the file.
+    /// Offset of its code in the file.
     pub offset: FileOffset,
-    /// Its length in bytes; 0 if the file does not say.
+    /// Its length in bytes; 0 if the file does not give it.
     pub size: u64,
 }
 
-/// Where a version was read, the surest first.
+/// Where a version was read, the most reliable first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionSource {
     /// The constant `Py_Version` (3.11+).
@@ -71,13 +71,13 @@ impl fmt::Display for VersionSource {
     }
 }
 
-/// Why a file could not be judged.
+/// Why a file could not be examined.
 #[derive(Debug, thiserror::Error)]
 pub enum InterpreterError {
-    /// It claims to be an ELF file and is not a whole one.
+    /// It starts like an ELF file, and is damaged.
     #[error("{0}")]
     Damaged(ElfErrorKind),
-    /// It evaluates Python code, but nothing in it tells the release.
+    /// It evaluates Python code, but nothing in it gives the release.
     #[error(
         "holds a CPython of unknown version: no Py_Version, no version text, and a name without one; \
          is it a build of your own?"
@@ -85,12 +85,12 @@ pub enum InterpreterError {
     UnknownVersion,
 }
 
-/// The CPython that a 64-bit ELF file holds; `None` if it holds none or is no such file.
+/// The CPython in a 64-bit ELF file; `None` if the file has none or is another kind of file.
 ///
-/// `path` is the name that the process knows the file by, for its last component alone.
+/// `path` is the process's name for the file; only the last component is used.
 ///
 /// # Errors
-/// The file is damaged, or holds a CPython whose version cannot be told.
+/// The file is damaged, or holds a CPython of unknown version.
 pub fn identify(file: &File, path: &Path) -> Result<Option<Interpreter>, InterpreterError> {
     let Some(image) = Image::open(file, path).map_err(InterpreterError::Damaged)? else { return Ok(None) };
 
@@ -143,7 +143,7 @@ impl DebugOffsets {
     }
 }
 
-/// Before 3.11 the version is but a text among others: its first two numbers must agree with those of a
+/// Before 3.11 the version is only a text among others: its first two numbers must agree with those in a
 /// name, of the file, of the library, or of the folder of the standard library.
 fn version_of_names(image: &Image, path: &Path) -> Option<(PythonVersion, VersionSource)> {
     let texts = image.read_only_data(TEXT_LIMIT).unwrap_or_default();
@@ -154,7 +154,7 @@ fn version_of_names(image: &Image, path: &Path) -> Option<(PythonVersion, Versio
         .or_else(|| texts().find_map(|text| version_in_name(text.strip_prefix("lib/")?)))?;
     let agrees = |version: &PythonVersion| (version.major, version.minor) == (named.major, named.minor);
     let whole = texts().filter_map(PythonVersion::from_text).find(agrees);
-    // The linker drops a text that another one ends with, such as the installation's folder.
+    // The linker drops a text that another one ends with, for example the installation's folder.
     let full = whole.or_else(|| {
         let tail = |text: &'_ str| PythonVersion::from_text(&text[text.rfind('/')? + 1..]);
         let mut tails: Vec<_> = texts().filter_map(tail).filter(agrees).collect();

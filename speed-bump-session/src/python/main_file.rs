@@ -1,7 +1,7 @@
-//! The file that a Python runs, as its command line tells: what `__main__` is there.
+//! The file that a Python runs, by its command line: the file of `__main__`.
 //!
-//! The process owns its command line and may have written anything there. What comes of it only adds to what
-//! a line for `__main__` selects, and every file is named as one text.
+//! The process owns its command line and may have written anything there. The result can only add to what a
+//! line for `__main__` selects, and each file is matched as plain text.
 
 use std::{
     env,
@@ -12,14 +12,14 @@ use std::{
 
 use crate::process::Process;
 
-/// More bytes are in no path.
+/// No path has more bytes.
 const LONGEST: usize = libc::PATH_MAX as usize;
 
-/// Patterns for the `co_filename` of the file that a Python with these arguments runs; none of another
+/// Patterns for the `co_filename` of the file that a Python with these arguments runs; empty for another
 /// program.
 ///
-/// Python 3.9 and later put the working folder before a relative path. `finds` names that folder if there is
-/// a file of that name below it; the process may have left it since it began.
+/// Python 3.9 and later put the working folder before a relative path. `finds` returns that folder if it
+/// contains a file with that name; the process may have changed the folder since it started.
 ///
 /// Source: "Command line and environment" of CPython's documentation, 3.8 to 3.15.
 pub fn globs(arguments: &[OsString], finds: &dyn Fn(&Path) -> Option<String>) -> Vec<String> {
@@ -55,8 +55,8 @@ pub fn globs(arguments: &[OsString], finds: &dyn Fn(&Path) -> Option<String>) ->
     }
 }
 
-/// Patterns for the file that a process runs; none where it is no Python, or cannot be asked.
-pub fn of(process: &Process) -> Vec<String> {
+/// Patterns for the file that a process runs; empty if it is not a Python, or cannot be read.
+pub fn for_process(process: &Process) -> Vec<String> {
     let finds = |below: &Path| {
         let folder = process.working_folder().ok().flatten()?;
         process.open_file(&folder.join(below)).ok()?;
@@ -65,9 +65,9 @@ pub fn of(process: &Process) -> Vec<String> {
     process.command_line().map(|arguments| globs(&arguments, &finds)).unwrap_or_default()
 }
 
-/// Patterns for the file that a command runs. Whether it is a script is not known before the kernel reads it,
-/// so a command that is no Python is taken for one: its own path does no harm.
-pub fn of_command(command: &[OsString]) -> Vec<String> {
+/// Patterns for the file that a command runs. Whether it is a script is unknown before the kernel reads it.
+/// So a command that is not a Python counts as a script: its own path does no harm.
+pub fn for_command(command: &[OsString]) -> Vec<String> {
     let finds = |below: &Path| {
         let folder = env::current_dir().ok()?;
         folder.join(below).is_file().then(|| folder.to_str().map(str::to_owned)).flatten()
@@ -81,7 +81,7 @@ pub fn of_command(command: &[OsString]) -> Vec<String> {
     }
 }
 
-/// What a Python runs.
+/// The kind of program text.
 #[derive(Debug, PartialEq, Eq)]
 enum Run<'a> {
     Command,
@@ -101,7 +101,7 @@ fn run<'a>(arguments: &[&'a str]) -> Run<'a> {
             continue;
         }
         let Some(flags) = argument.strip_prefix('-') else { return Run::Script(argument) };
-        // Flags of one letter may stand in a row; one with a value takes the rest, or else what follows.
+        // One-letter flags may be joined; one with a value takes the rest, or else the next argument.
         let Some(at) = flags.find(['c', 'm', 'W', 'X']) else { continue };
         let rest = flags.get(at + 1..).filter(|rest| !rest.is_empty());
         let value = rest.or_else(|| arguments.next());
@@ -114,7 +114,7 @@ fn run<'a>(arguments: &[&'a str]) -> Run<'a> {
     Run::StandardInput
 }
 
-/// A pattern that matches this text alone.
+/// A pattern that matches only this text.
 fn escaped(text: &str) -> String {
     let mut pattern = String::new();
     for c in text.chars() {

@@ -1,8 +1,8 @@
-//! `/tmp/perf-PID.map`: which perf trampoline belongs to which Python function, followed as it grows.
+//! `/tmp/perf-PID.map`: maps perf trampolines to Python functions; we follow it as it grows.
 //!
-//! CPython 3.12+ appends a line for each code object that is called for the first time under `-X perf` or
+//! CPython 3.12+ appends a line for each code object at its first call under `-X perf` or
 //! `sys.activate_stack_trampoline("perf")` (Python/perf_trampoline.c). The process owns the file and may
-//! write anything into it: garbage is skipped, and every read is bounded.
+//! write anything into it: we skip garbage, and bound every read.
 
 mod line;
 
@@ -26,30 +26,29 @@ use crate::{
     units::VirtualAddress,
 };
 
-/// Bytes of the file that one poll reads at most: some 10,000 entries.
+/// The most bytes of the file that one poll reads: some 10,000 entries.
 const POLL_LIMIT: u64 = 1 << 20;
-/// Entries that one poll takes up: where lines are short, these end it. What is done for each takes
+/// The most entries that one poll takes: with short lines, this is the effective limit. Each entry costs
 /// microseconds.
 const POLL_ENTRIES: usize = 8_192;
-/// Bytes read at once: at most 4,681 entries.
+/// Bytes per read: at most 4,681 entries.
 const CHUNK: usize = 64 << 10;
-/// Trampolines of one process that are followed: twice as many as programs have code objects that this is
-/// made for.
+/// The most trampolines of one process that we follow: twice as many as the code objects of the largest
+/// programs that we design for.
 pub const FOLLOWED: usize = 262_144;
-/// Trampolines of all processes that are followed. What is remembered of each takes 32 bytes.
+/// The most trampolines of all processes that we follow. Each takes 32 bytes.
 pub const FOLLOWED_BY_ALL: usize = 4 * FOLLOWED;
-/// Bytes of names that are taken up where the whole file is wanted at once: those of 100,000 functions are
-/// half of it.
+/// The most bytes of names if the whole file is read at once: those of 100,000 functions are half of it.
 const LISTED_BYTES: usize = 32 << 20;
-/// How long a file is read that is wanted as a whole: the process may write faster than we read.
+/// How long we read a whole file: the process may write faster than we read.
 const LISTING: Duration = Duration::from_secs(5);
-/// Bytes before our place that are compared to see that the file is still the one we read.
+/// Bytes before our position that we compare, to see that the file is still the one that we read.
 const CHECKED: usize = 64;
 
 /// Why a perf map was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum PerfMapError {
-    /// It belongs to somebody else, who could put any name to any address.
+    /// It belongs to another user, who could map any address to any name.
     #[error(
         "{} belongs to user {owner}, who is neither root nor the process's own user: not trusted; \
          remove the file and switch the trampolines off and on again in the process", path.display()
@@ -57,45 +56,45 @@ pub enum PerfMapError {
     ForeignOwner {
         /// The file as the process names it.
         path: PathBuf,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
     },
-    /// It is there, but not to be read.
+    /// It exists, but cannot be read.
     #[error("cannot read {} in the process's root: {source}", path.display())]
     Unreadable {
         /// The file as the process names it.
         path: PathBuf,
-        /// What the system says; `InvalidInput` where it is no regular file.
+        /// The system's error; `InvalidInput` if it is not a regular file.
         r#source: io::Error,
     },
-    /// The process's mappings could not be read, so that entries cannot be told from leftovers.
+    /// The process's mappings could not be read, so we cannot tell entries from leftovers.
     #[error("cannot read the process's mappings to check {}: {source}", path.display())]
     Mappings {
         /// The file as the process names it.
         path: PathBuf,
-        /// What the caller met.
+        /// The caller's error.
         r#source: io::Error,
     },
 }
 
-/// Reads a process's perf map again and again, from where it stopped.
+/// Reads a process's perf map repeatedly, each time from where it stopped.
 #[derive(Debug)]
 pub struct PerfMapFollower {
     root: ProcessRoot,
     path: PathBuf,
     owners: Vec<u32>,
     open: Option<OpenMap>,
-    /// What was handed out, as hashes by address: an entry that is merely repeated is not news. The hashes
-    /// are keyed, so that nobody can have two agree.
+    /// Hashes of the entries that were returned, by address: a repeated entry is not new. The hashes are
+    /// keyed, so that a process cannot make two collide.
     known: HashMap<u64, u64>,
     keys: RandomState,
-    /// The room that it takes.
+    /// The room that it uses.
     share: Share,
     behind: bool,
     left_out: bool,
 }
 
-/// A map and our place in it.
+/// An open map and our position in it.
 #[derive(Debug)]
 struct OpenMap {
     file: File,
@@ -110,10 +109,10 @@ impl PerfMapFollower {
     /// Follows the map of the process with this root.
     ///
     /// `namespace_pid` is the process's id in its own PID namespace (the last of `NSpid` in
-    /// /proc/PID/status), which CPython puts into the name. `users` are its user ids: it may have changed
+    /// /proc/PID/status); CPython uses it in the file's name. `users` are its user ids: it may have changed
     /// between them since it created the file. Root is always trusted.
     ///
-    /// `room` is for as many trampolines as all followers remember together.
+    /// `room` is for the trampolines that all followers remember together.
     pub fn new(root: ProcessRoot, namespace_pid: i32, users: &[u32], room: &Budget) -> Self {
         let path = PathBuf::from(format!("/tmp/perf-{namespace_pid}.map"));
         let owners = users.iter().copied().chain([0]).collect();
@@ -122,25 +121,25 @@ impl PerfMapFollower {
         Self { root, path, owners, open: None, known, keys, share, behind: false, left_out: false }
     }
 
-    /// What is new since the last poll: for an address with several lines the last one, since memory that
-    /// was freed is used again. Nothing, while the file does not exist.
+    /// The new entries since the last poll. For an address with several lines, only the last one, since freed
+    /// memory is used again. Empty while the file does not exist.
     ///
-    /// `executable` gives the process's *anonymous executable* mappings. It is called at most once, after
-    /// the file was read, so that no trampoline is younger than the answer; entries outside were left by a
-    /// dead process of the same id (the file is only ever appended to) and are dropped.
+    /// `executable` returns the process's *anonymous executable* mappings. It is called at most once, after
+    /// the file was read, so that no trampoline is newer than its result. Entries outside of them are from a
+    /// dead process with the same id (the file is only ever appended to), and are dropped.
     ///
-    /// One poll reads at most 1 MiB; what is beyond is left to the next ([`is_behind`](Self::is_behind)). An
-    /// error loses no entry that a later poll could read.
+    /// One poll reads at most 1 MiB; the rest is left to the next ([`is_behind`](Self::is_behind)). After an
+    /// error, a later poll can still read all entries.
     ///
     /// # Errors
-    /// The file is not to be trusted or not readable, or `executable` failed.
+    /// The file cannot be trusted or read, or `executable` failed.
     pub fn poll(
         &mut self,
         executable: impl FnOnce() -> io::Result<Vec<Range<VirtualAddress>>>,
     ) -> Result<Vec<PerfMapEntry>, PerfMapError> {
         self.reopen()?;
         let Some(open) = &mut self.open else { return Ok(Vec::new()) };
-        // If anything fails below, this is where the next poll starts.
+        // If anything fails below, the next poll starts here.
         let start = (open.offset, open.before.clone(), open.lines.clone());
         let read = open.read().map_err(|source| PerfMapError::Unreadable { path: self.path.clone(), source });
         self.behind = *read.as_ref().map_or(&false, |(_, behind)| behind);
@@ -184,7 +183,7 @@ impl PerfMapFollower {
         Ok(news)
     }
 
-    /// All that the file lists now, as far as there is room for it ([`has_left_out`](Self::has_left_out)).
+    /// All entries of the file now, as far as there is room ([`has_left_out`](Self::has_left_out)).
     ///
     /// # Errors
     /// As [`poll`](Self::poll).
@@ -212,12 +211,12 @@ impl PerfMapFollower {
         }
     }
 
-    /// Whether the last poll left something to the next.
+    /// Whether the last poll left entries to the next.
     pub fn is_behind(&self) -> bool {
         self.behind
     }
 
-    /// Whether something was left out so far: names that are too long, trampolines that are too many.
+    /// Whether entries were left out so far: for the length of their names, or for the total.
     pub fn has_left_out(&self) -> bool {
         self.left_out
     }
@@ -227,12 +226,12 @@ impl PerfMapFollower {
         &self.path
     }
 
-    /// Whether the file was there at the last poll.
+    /// Whether the file existed at the last poll.
     pub fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Makes `open` the file that the name leads to now, from its start if it is not the one we know.
+    /// Opens the file with that name, from its start if it is not the known one.
     fn reopen(&mut self) -> Result<(), PerfMapError> {
         let path = || self.path.clone();
         let unreadable = |source| PerfMapError::Unreadable { path: path(), source };
@@ -261,7 +260,7 @@ impl PerfMapFollower {
 }
 
 impl OpenMap {
-    /// Whether the file still holds what we read last: it may have been cut, or cut and written anew.
+    /// Whether the file still has the bytes that we read last: it may have been truncated, or also rewritten.
     fn is_where_we_left(&self, length: u64) -> io::Result<bool> {
         if length < self.offset {
             return Ok(false);

@@ -18,7 +18,7 @@ use speed_bump_testing::{
 use super::version::PythonVersion;
 use crate::units::Pid;
 
-/// An interpreter that runs here, and sees the files that we see.
+/// An interpreter that runs here and sees the same files as we.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Python {
     build: &'static PythonBuild,
@@ -56,7 +56,7 @@ impl Python {
     pub(crate) fn start(&self, options: &[&str], program: &str) -> Running {
         let mut command = self.command();
         command.args(options).args(["-c", program]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // A process group of its own, so that a test that fails takes everything with it.
+        // A process group of its own, so that a failing test ends all of it.
         let mut child = command.process_group(0).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
@@ -100,9 +100,9 @@ impl Drop for Running {
     }
 }
 
-/// One interpreter of every version found, the oldest first; says so if there is none.
+/// One interpreter of every version found, the oldest first; reports a skip if there is none.
 pub(crate) fn all() -> Vec<Python> {
-    // Which of the wanted ones are not there, this says.
+    // This reports which of the wanted versions are missing.
     let _ = pythons::pythons();
     let found = pythons::find_of_any_age().unwrap().iter().filter(|build| build.form != Form::Container);
     let mut found: Vec<_> = found.map(|build| Python { build }).collect();
@@ -113,7 +113,7 @@ pub(crate) fn all() -> Vec<Python> {
     found
 }
 
-/// Those that write perf maps; says so if there is none.
+/// Those that write perf maps; reports a skip if there is none.
 pub(crate) fn with_trampolines() -> Vec<Python> {
     let mut pythons = all();
     pythons.retain(|python| python.build.trampolines);
@@ -123,7 +123,7 @@ pub(crate) fn with_trampolines() -> Vec<Python> {
     pythons
 }
 
-/// Those from a version on; says so if there is none.
+/// Those from a version on; reports a skip if there is none.
 pub(crate) fn from(major: u8, minor: u8) -> Vec<Python> {
     let mut pythons = all();
     pythons.retain(|python| python.parsed().is_at_least(major, minor));

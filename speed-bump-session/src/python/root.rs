@@ -1,8 +1,8 @@
-//! Files as a process sees them, opened without ever leaving its root.
+//! Opens files as a process sees them, without ever leaving its root.
 //!
-//! The process owns the names: it may put a symbolic link, a pipe or a device where we expect a file. So a
-//! lookup stays below the root (`openat2`, Linux 5.6), a file is opened only once it is known to be a
-//! regular one, and what is read of it is bounded by the caller.
+//! The process controls the names: it may put a symbolic link, a pipe or a device where we expect a file. So
+//! a lookup stays below the root (`openat2`, Linux 5.6); we open only what we know to be a regular file; and
+//! the caller bounds how much we read.
 
 use std::{
     fs::File,
@@ -18,7 +18,7 @@ use crate::{
     units::Pid,
 };
 
-/// A process's root folder and the folder it works in.
+/// A process's root folder and working folder.
 #[derive(Debug)]
 pub struct ProcessRoot {
     root: OwnedFd,
@@ -26,17 +26,17 @@ pub struct ProcessRoot {
 }
 
 impl ProcessRoot {
-    /// The root and the working folder of a process, or of a thread, as they are now.
+    /// The root and the working folder of a process, or of a thread, now.
     ///
     /// # Errors
-    /// The process is gone, or we may not look into it (`CAP_SYS_PTRACE`).
-    pub fn of(pid: Pid) -> io::Result<Self> {
+    /// The process is gone, or we may not inspect it (`CAP_SYS_PTRACE`).
+    pub fn of_process(pid: Pid) -> io::Result<Self> {
         let mut this = Self::at(Path::new(&format!("/proc/{pid}/root")))?;
         this.working = folder(Path::new(&format!("/proc/{pid}/cwd"))).ok();
         Ok(this)
     }
 
-    /// A folder that is to be read as the root. Relative paths are not found.
+    /// A folder as the root. Relative paths are not found.
     ///
     /// # Errors
     /// The folder cannot be opened.
@@ -47,7 +47,7 @@ impl ProcessRoot {
     /// Opens a regular file for reading. A relative path starts at the working folder and stays below it.
     ///
     /// # Errors
-    /// `InvalidInput` for anything but a regular file, which is never opened; otherwise what the system says.
+    /// `InvalidInput` for anything but a regular file, which is not opened; otherwise the system's error.
     pub fn open(&self, path: &Path, last: LastLink) -> io::Result<File> {
         if path.is_absolute() {
             return Ok(below::open_below(self.root.as_fd(), path, last)?);
@@ -63,10 +63,10 @@ impl ProcessRoot {
     /// Reads a whole regular file of at most `limit` bytes, following links below the root.
     ///
     /// # Errors
-    /// As [`open`](Self::open); `FileTooLarge` if there is more.
+    /// As [`open`](Self::open); `FileTooLarge` if it is longer.
     pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        // The size is not trusted: the file may grow while it is read.
+        // Does not rely on the size: the file may grow while it is read.
         self.open(path, LastLink::Follow)?.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > limit { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
     }
@@ -135,7 +135,8 @@ mod tests {
 
     #[test]
     fn relative_paths_start_where_the_process_works() {
-        let root = ProcessRoot::of(Pid::new(i32::try_from(std::process::id()).unwrap()).unwrap()).unwrap();
+        let root =
+            ProcessRoot::of_process(Pid::new(i32::try_from(std::process::id()).unwrap()).unwrap()).unwrap();
         let text = root.read(Path::new("Cargo.toml"), 1 << 20).unwrap();
         assert_eq!(text, fs::read("Cargo.toml").unwrap());
         assert!(root.read(Path::new("../Cargo.toml"), 1 << 20).is_err());

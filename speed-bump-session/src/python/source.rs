@@ -1,13 +1,13 @@
-//! Qualified names from source text, for entry sources that tell only file, `co_name` and line.
+//! Qualified names from source text, for entry sources that only give file, `co_name` and line.
 //!
-//! An index holds every code object that CPython would compile from a file, in the order of its lines. The
-//! text is parsed leniently (tree-sitter): a syntax error costs the names around it, not the file. What a
-//! function does, or whether it is reachable, is not looked at.
+//! An index has every code object that CPython would compile from a file, in the order of their lines.
+//! Parsing is lenient (tree-sitter): a syntax error only affects the names around it. What a function does,
+//! or whether it is reachable, does not matter.
 //!
-//! The line that `function__entry` passes is `co_firstlineno` at the first entry (for a decorated function
-//! the first decorator's line) and the line reached at every resumption of a generator or coroutine. In
-//! 3.15 it is -1 at the first entry of a function with cells or free variables, whose first instruction
-//! has no line. (Python/ceval.c, `dtrace_function_entry`; observed on 3.9.2 and 3.15.2.)
+//! The line from `function__entry` is `co_firstlineno` at the first entry (for a decorated function, the
+//! first decorator's line), and the current line at every resumption of a generator or coroutine. In 3.15 it
+//! is -1 at the first entry of a function with cells or free variables, whose first instruction has no line.
+//! (Python/ceval.c, `dtrace_function_entry`; observed on 3.9.2 and 3.15.2.)
 
 mod scope;
 mod walk;
@@ -24,12 +24,13 @@ use tree_sitter::{ParseOptions, Parser};
 
 use super::{root::ProcessRoot, version::PythonVersion};
 
-/// The largest source file that is read, in bytes; the largest of the standard library has 700 KB. The syntax
-/// tree of a text that is made for it takes 350 times as much.
+/// The largest source file that we read, in bytes; the largest of the standard library has 700 KB. A
+/// malicious text can have a syntax tree of 350 times its size.
 pub const SOURCE_LIMIT: u64 = 1 << 20;
-/// The longest time that one file is parsed: text made for it can keep any lenient parser busy.
+/// The longest time for parsing one file: a malicious text can keep any lenient parser busy.
 const PARSE_LIMIT: Duration = Duration::from_secs(2);
-/// Bytes of the qualified names of one file. Where functions nest, they can be much longer than their file.
+/// The most bytes of the qualified names of one file. With nested functions, they can be much longer than the
+/// file.
 const NAMES_LIMIT: usize = 32 << 20;
 
 /// Why a file has no index.
@@ -38,21 +39,21 @@ pub enum SourceError {
     /// `<string>`, `<frozen importlib._bootstrap>`.
     #[error("{0} names no file")]
     NotAFile(String),
-    /// It cannot be read as the process would.
+    /// It cannot be read.
     #[error("cannot read {} in the process's root: {source}", path.display())]
     Unreadable {
         /// The file as the process names it.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         r#source: io::Error,
     },
-    /// It keeps the parser busy.
+    /// Parsing takes too long.
     #[error("parsing was given up after {} s", PARSE_LIMIT.as_secs())]
     TooSlow,
-    /// Its functions nest as those of no program do.
+    /// Its functions are nested more deeply than in any real program.
     #[error("the names of its functions take more than {} MiB", NAMES_LIMIT >> 20)]
     TooManyNames,
-    /// The grammar and the parser were built for different versions of tree-sitter: our own fault.
+    /// The grammar and the parser were built for different versions of tree-sitter: a fault of ours.
     #[error("the Python grammar does not fit the parser: {0}")]
     Grammar(tree_sitter::LanguageError),
 }
@@ -64,7 +65,7 @@ impl From<tree_sitter::LanguageError> for SourceError {
 }
 
 impl SourceError {
-    /// Whether the file is too much, rather than none or unreadable.
+    /// Whether the file is too large or complex, rather than missing or unreadable.
     pub fn is_of_size(&self) -> bool {
         match self {
             Self::TooSlow | Self::TooManyNames => true,
@@ -81,27 +82,27 @@ pub struct CodeObject {
     pub name: String,
     /// `co_qualname`, or what it would be before 3.11.
     pub qualname: String,
-    /// `co_firstlineno`, from 1.
+    /// `co_firstlineno`; lines count from 1.
     pub first_line: u32,
     /// The last line of its text.
     pub last_line: u32,
 }
 
-/// How sure a name is.
+/// How a name was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchedBy {
     /// A code object of this name starts at the line.
     FirstLine,
-    /// The line lies inside one: a generator was resumed, or the file was edited since.
+    /// The line lies inside one: a generator resumed, or the file was edited since.
     Inside,
-    /// By the name alone: there was no line, or no code object of the name is near it.
+    /// By the name alone: there was no line, or no code object with the name is near it.
     Name,
 }
 
-/// What a name and a line may mean.
+/// The possible meanings of a name and a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidates<'index> {
-    /// Distinct qualified names; several if the text cannot tell them apart (two lambdas on one line).
+    /// Distinct qualified names; several if the text is ambiguous (two lambdas on one line).
     pub qualnames: Vec<&'index str>,
     /// How they were found.
     pub matched_by: MatchedBy,
@@ -118,7 +119,7 @@ pub struct SourceIndex {
 }
 
 impl SourceIndex {
-    /// Reads and indexes a file as the process names it; a relative path starts where the process works.
+    /// Reads and indexes a file by the process's name for it; a relative path starts at its working folder.
     ///
     /// # Errors
     /// `co_filename` names no file, or one that cannot be read, is over [`SOURCE_LIMIT`] or cannot be parsed.
@@ -133,10 +134,10 @@ impl SourceIndex {
         Self::parse(&text, version)
     }
 
-    /// Indexes a file's text as the given release would compile it.
+    /// Indexes a file's text for the given release.
     ///
     /// # Errors
-    /// The text keeps the parser busy for too long.
+    /// Parsing takes too long, or the names take too much room.
     pub fn parse(text: &[u8], version: PythonVersion) -> Result<Self, SourceError> {
         let text = decode(text);
         let mut parser = Parser::new();
@@ -163,11 +164,12 @@ impl SourceIndex {
         Ok(Self { objects, by_name, has_errors: tree.root_node().has_error() })
     }
 
-    /// What a `co_name` and the line of a `function__entry` may mean; `None` if the text has no such name.
+    /// The possible meanings of a `co_name` and the line of a `function__entry`; `None` if the text has no
+    /// such name.
     pub fn find(&self, co_name: &str, line: i32) -> Option<Candidates<'_>> {
         let places = self.by_name.get(co_name)?;
         let named: Vec<_> = places.iter().filter_map(|place| self.objects.get(*place)).collect();
-        // 0 and -1 are no lines: the instruction reached has none.
+        // 0 and -1 are not lines: the current instruction has none.
         let line = u32::try_from(line).unwrap_or(0);
         let span = |object: &CodeObject| object.last_line - object.first_line;
         let holds = |object: &CodeObject| (object.first_line..=object.last_line).contains(&line);
@@ -187,25 +189,25 @@ impl SourceIndex {
         Some(Candidates { qualnames, matched_by })
     }
 
-    /// Whether the grammar did not understand all of the text: names may then lack what is around them.
+    /// Whether the grammar did not understand all of the text: names may then lack outer parts.
     pub fn has_errors(&self) -> bool {
         self.has_errors
     }
 
-    /// How much memory it takes, roughly, in bytes.
+    /// How much memory it takes, in bytes, roughly.
     pub fn bytes(&self) -> usize {
-        // Names are there twice, and a place in two lists.
+        // Names are stored twice, and a position in two lists.
         let names = |object: &CodeObject| 2 * object.name.len() + object.qualname.len();
         self.objects.iter().map(|object| names(object) + 2 * size_of::<CodeObject>()).sum()
     }
 
-    /// All code objects, in the order of their first lines; the file's own, `<module>`, is one.
+    /// All code objects, in the order of their first lines, including the file's own, `<module>`.
     pub fn code_objects(&self) -> &[CodeObject] {
         &self.objects
     }
 }
 
-/// The text with CPython's idea of a line, and no mark at its start. What is not UTF-8 is taken for
+/// The text with CPython's line ends, and without a byte order mark. Text that is not UTF-8 counts as
 /// Latin-1: other encodings (PEP 263) are rare, and names outside ASCII in them rarer still.
 fn decode(bytes: &[u8]) -> String {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);

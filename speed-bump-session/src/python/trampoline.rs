@@ -1,18 +1,18 @@
-//! Perf trampolines: the address that the evaluator returns to names the function exactly.
+//! Perf trampolines: the address that the evaluator returns to identifies the function exactly.
 //!
 //! A trampoline is a copy of one assembly template that calls the evaluator and returns
-//! (Python/asm_trampoline.S). The template differs between releases and builds, so where its call ends is
-//! decoded from the process's own memory and never assumed.
+//! (Python/asm_trampoline.S). The template differs between releases and builds, so we decode the end of its
+//! call from the process's own memory.
 
 use std::io;
 
 use super::perf_map::PerfMapEntry;
 use crate::units::VirtualAddress;
 
-/// The longest trampoline that is decoded, in bytes; those of CPython have 11 or 12 on x86-64.
+/// The longest trampoline that we decode, in bytes; those of CPython have 11 or 12 on x86-64.
 const SIZE_LIMIT: u64 = 256;
 
-/// Why the bytes at an entry are no trampoline that we understand.
+/// Why the bytes at an entry are not a trampoline that we understand.
 #[derive(Debug, thiserror::Error)]
 pub enum TrampolineError {
     /// Its memory could not be read.
@@ -22,10 +22,10 @@ pub enum TrampolineError {
         name: String,
         /// The trampoline.
         address: VirtualAddress,
-        /// What the reader met.
+        /// The reader's error.
         r#source: io::Error,
     },
-    /// There is not exactly one indirect call among its instructions.
+    /// It does not have exactly one indirect call.
     #[error(
         "{size} bytes at {address}, said to be the trampoline of {name}, hold {calls} indirect calls instead \
          of one: the perf map is wrong, or this CPython's trampolines are new to us"
@@ -35,12 +35,12 @@ pub enum TrampolineError {
         name: String,
         /// The trampoline.
         address: VirtualAddress,
-        /// How long it is said to be.
+        /// Its length in the perf map.
         size: u64,
-        /// How many there are.
+        /// Its number of indirect calls.
         calls: usize,
     },
-    /// No straight run of instructions.
+    /// It is not a straight run of instructions.
     #[error(
         "the bytes at {address}, said to be the trampoline of {name}, are not its code: the perf map is wrong"
     )]
@@ -50,18 +50,18 @@ pub enum TrampolineError {
         /// The trampoline.
         address: VirtualAddress,
     },
-    /// Only x86-64 keeps the return address where the BPF program looks for it.
+    /// The BPF program only finds the return address on x86-64.
     #[error("perf trampolines are read on x86-64 only, so far; USDT and native targets work")]
     Architecture,
 }
 
-/// Finds return addresses; knows the template after the first trampoline.
+/// Finds return addresses; remembers the template of the first trampoline.
 #[derive(Clone, Debug, Default)]
 pub struct Trampolines {
     template: Option<Template>,
 }
 
-/// The code that all trampolines of a process are copies of.
+/// The template of a process's trampolines.
 #[derive(Clone, Debug)]
 struct Template {
     code: Vec<u8>,
@@ -74,7 +74,7 @@ impl Trampolines {
     /// `read` fills the buffer from the process's memory.
     ///
     /// # Errors
-    /// The bytes there cannot be read, or are no trampoline.
+    /// The bytes cannot be read, or are not a trampoline.
     pub fn return_address(
         &mut self,
         entry: &PerfMapEntry,
@@ -113,7 +113,7 @@ impl Trampolines {
     }
 }
 
-/// What is wrong with a piece of code.
+/// The fault of a piece of code.
 #[derive(Debug, PartialEq, Eq)]
 enum Problem {
     NotCode,
@@ -122,8 +122,8 @@ enum Problem {
     Architecture,
 }
 
-/// Where the one indirect call ends. Straight-line code up to a return is the only shape accepted: then
-/// every way through the trampoline makes that call.
+/// The end of the only indirect call. We accept only straight-line code up to a return: then every path
+/// through the trampoline makes that call.
 #[cfg(target_arch = "x86_64")]
 fn return_offset(code: &[u8]) -> Result<u64, Problem> {
     use iced_x86::{Decoder, DecoderOptions, FlowControl};

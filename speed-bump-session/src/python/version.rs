@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How finished a release is; the high nibble of `PY_VERSION_HEX`'s last byte.
+/// The release level; the high nibble of `PY_VERSION_HEX`'s last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReleaseLevel {
     /// `0xA`, written `a`.
@@ -11,16 +11,16 @@ pub enum ReleaseLevel {
     Beta,
     /// `0xC`, written `rc`.
     Candidate,
-    /// `0xF`, written not at all.
+    /// `0xF`, not written.
     Final,
 }
 
-/// The part of a version below `3.12`.
+/// The part of a version after `3.12`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Micro {
     /// The third number.
     pub number: u8,
-    /// How finished it is.
+    /// Its release level.
     pub level: ReleaseLevel,
     /// The number after `a`, `b` or `rc`.
     pub serial: u8,
@@ -33,17 +33,17 @@ pub struct PythonVersion {
     pub major: u8,
     /// The second number.
     pub minor: u8,
-    /// The rest, unless only a file's name told the version.
+    /// The rest; absent if only a file's name gave the version.
     pub micro: Option<Micro>,
 }
 
 impl PythonVersion {
-    /// A version of which only two numbers are known.
+    /// A version with only two known numbers.
     pub const fn new(major: u8, minor: u8) -> Self {
         Self { major, minor, micro: None }
     }
 
-    /// Reads `PY_VERSION_HEX` (C API documentation, "API and ABI Versioning"); `None` if it is none.
+    /// Reads `PY_VERSION_HEX` (C API documentation, "API and ABI Versioning"); `None` if it is invalid.
     pub fn from_hex(hex: u32) -> Option<Self> {
         let [major, minor, number, release] = hex.to_be_bytes();
         let level = match release >> 4 {

@@ -1,4 +1,4 @@
-//! Code objects: which function is it?
+//! Code objects: finds their functions.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,13 @@ use super::{
 };
 use crate::bounds::{Budget, NAME_BYTES, Share};
 
-/// Code objects of a process that are known at once. A program of a million lines has some 50,000 functions.
+/// The most code objects of a process that we remember. A program of a million lines has some 50,000
+/// functions.
 const KNOWN: usize = 1 << 16;
-/// And of all processes together.
+/// The same for all processes together.
 pub(super) const KNOWN_OF_ALL: usize = 1 << 18;
 
-/// What is read of a code object each time: while that stays the same, so does the function.
+/// The fields of a code object that we read each time: while they stay the same, so does the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
     kind: u64,
@@ -29,7 +30,7 @@ struct Head {
 #[derive(Debug)]
 pub(super) struct Codes {
     layout: Layout,
-    /// The type of code objects, once one has been seen.
+    /// The type of code objects, once we have seen one.
     kind: Option<u64>,
     known: HashMap<u64, (Head, Number)>,
     room: Budget,
@@ -37,12 +38,12 @@ pub(super) struct Codes {
 }
 
 impl Codes {
-    /// `room` is for what all processes know.
+    /// `room` is for the code objects of all processes.
     pub(super) fn new(layout: Layout, room: &Budget) -> Self {
         Self { layout, kind: None, known: HashMap::new(), room: room.clone(), share: room.share(KNOWN) }
     }
 
-    /// The numbers of the functions of these code objects, in their order.
+    /// The numbers of these code objects' functions, in order.
     pub(super) fn functions(
         &mut self,
         source: &mut impl Source,
@@ -69,7 +70,7 @@ impl Codes {
             kind: word(bytes, code.kind)?,
             file: word(bytes, code.file)?,
             name: word(bytes, code.name)?,
-            // A function can be said to begin in any line. One that there cannot be is told as 0.
+            // A code object can claim any first line. An impossible one becomes 0.
             line: u32::try_from(line.cast_signed()).unwrap_or(0),
         })
     }
@@ -104,7 +105,7 @@ impl Codes {
         Some(number)
     }
 
-    /// Where there is no room for more, it begins anew.
+    /// If there is no room, it forgets all and starts again.
     fn know(&mut self, code: u64, head: Head, number: Number) {
         if !self.known.contains_key(&code) && !self.share.take(1) {
             self.known = HashMap::new();
@@ -116,7 +117,7 @@ impl Codes {
         self.known.insert(code, (head, number));
     }
 
-    /// Whether this is the type of code objects, by the name that it has.
+    /// Whether this is the type of code objects, by its name.
     fn is_code(&self, source: &mut impl Source, kind: u64) -> bool {
         const NAME: &[u8; 5] = b"code\0";
         let mut read = |address: u64| {
@@ -129,7 +130,7 @@ impl Codes {
         source.read(name, &mut bytes) == bytes.len() && bytes == *NAME
     }
 
-    /// The text of a `str`, or why a function that has it is left out; `None` where it is none.
+    /// The text of a `str`, or why a function with it is left out; `None` if it is not a `str`.
     fn text(&self, source: &mut impl Source, address: u64) -> Option<Result<String, LeftOut>> {
         let layout = &self.layout.text;
         let mut head = vec![0; (layout.length.max(layout.state) + 8) as usize];
@@ -145,7 +146,7 @@ impl Codes {
         (source.read(address.checked_add(start)?, &mut bytes) == bytes.len()).then_some(())?;
         let character = |bytes: &[u8]| {
             let number = bytes.iter().rev().fold(0_u32, |number, byte| (number << 8) | u32::from(*byte));
-            // A file name that is no UTF-8 has surrogates.
+            // A file name that is not UTF-8 has surrogates.
             (!is_ascii || number < 128).then(|| char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER))
         };
         let mut text = String::with_capacity(length);
@@ -160,10 +161,10 @@ impl Codes {
     }
 }
 
-/// Bytes of a character, and whether all are ASCII, by the `state` of a `str`
-/// (Include/cpython/unicodeobject.h): after what says whether it is interned, which takes 2 bits, or 8 in
-/// free-threaded builds since 3.14, come 3 bits for the bytes of a character, one for whether characters
-/// follow at once, and one for ASCII.
+/// Bytes of a character, and whether all are ASCII, from the `state` of a `str`
+/// (Include/cpython/unicodeobject.h). The fields are: the interned state, in 2 bits, or 8 in free-threaded
+/// builds since 3.14; 3 bits for the bytes of a character; one for whether the characters follow directly;
+/// and one for ASCII.
 fn form(state: u64) -> Option<(usize, bool)> {
     [2, 8].into_iter().find_map(|shift| {
         let bits = state >> shift;

@@ -1,9 +1,9 @@
-//! The Python functions of all processes: which there are, and in which samples they were.
+//! The Python functions of all processes, with their samples.
 //!
-//! A process can have as many functions as it likes, of any names, and new ones all the time. So all
-//! processes share one table with room for so many functions, and for so many bytes of their names. A
-//! function that was seen in several processes is in it once. What finds no room is left out: samples that
-//! end in it are no function's, and are told as that.
+//! A process can have any number of functions, with any names, and new ones all the time. So all processes
+//! share one table, with room for this many functions and bytes of names. A function that was seen in several
+//! processes is in it once. Functions without room are left out: samples that end in them belong to no
+//! function, and are reported as such.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,11 +14,11 @@ use std::{
 use super::profile::{FunctionSeen, LeftOut, THREADS_TOLD, ThreadOf};
 use crate::{bounds::NAMES_OF_SESSION, units::Nanos};
 
-/// Functions that are told apart. A program of a million lines has some 50,000.
+/// The most functions in the table. A program of a million lines has some 50,000.
 const FUNCTIONS: usize = 1 << 16;
-/// Bytes of their names and files.
+/// The most bytes of their names and files.
 const NAMES: usize = NAMES_OF_SESSION;
-/// Threads that are told with functions: 8 each.
+/// Entries for threads that we keep with functions: 8 per function.
 const THREADS: usize = 8 * FUNCTIONS;
 
 /// A Python function.
@@ -35,16 +35,16 @@ pub(super) struct PythonFunction {
 /// The number of a function in the table, or why it has none.
 pub(super) type Number = Result<u32, LeftOut>;
 
-/// What was counted of a function.
+/// The counts of a function.
 #[derive(Debug, Default)]
 struct Tally {
     own: u64,
     running: Nanos,
     anywhere: u64,
     anywhere_running: Nanos,
-    /// Own samples by thread; not of all where they are many.
+    /// Own samples by thread; incomplete if there are many threads.
     threads: BTreeMap<ThreadOf, u64>,
-    /// How many functions were above it, in all samples that it was anywhere in.
+    /// How many functions were above it, over all samples that it was in.
     above: u64,
 }
 
@@ -66,12 +66,12 @@ pub(super) struct Functions {
     /// Samples that end in a function that is left out.
     left_out: BTreeMap<LeftOut, u64>,
     left_out_running: Nanos,
-    /// Where each function of a stack is the outermost time.
+    /// The outermost position of each function in a stack.
     outermost: Vec<(u32, usize)>,
 }
 
 impl Functions {
-    /// The number of a function, which it gets if there is room.
+    /// The number of a function; adds the function if there is room.
     pub(super) fn number(&mut self, function: PythonFunction, is_qualified: bool) -> Number {
         if let Some(number) = self.numbers.get(&function) {
             return Ok(*number);
@@ -88,14 +88,14 @@ impl Functions {
         Ok(number)
     }
 
-    /// Adds a sample of a thread that has run for so long since the one before: the functions of its stack,
-    /// the innermost first.
+    /// Adds a sample of a thread, which has run for `running` since the one before: the functions of its
+    /// stack, the innermost first.
     pub(super) fn add(&mut self, stack: &[Number], thread: ThreadOf, running: Nanos) {
         if let Some(Err(why)) = stack.first() {
             *self.left_out.entry(*why).or_default() += 1;
             self.left_out_running = self.left_out_running + running;
         }
-        // One that calls itself is there more than once.
+        // A recursive function is in it more than once.
         let mut outermost = std::mem::take(&mut self.outermost);
         outermost.clear();
         for (place, number) in stack.iter().enumerate() {
@@ -134,12 +134,12 @@ impl Functions {
         self.outermost = outermost;
     }
 
-    /// Samples that ended in functions that are left out, and for how long their threads had run.
+    /// Samples that ended in functions that are left out, and how long their threads had run.
     pub(super) fn left_out(&self) -> (BTreeMap<LeftOut, u64>, Nanos) {
         (self.left_out.clone(), self.left_out_running)
     }
 
-    /// What was seen of each.
+    /// The results for each function.
     pub(super) fn seen(self) -> Vec<FunctionSeen> {
         drop(self.numbers);
         let seen = |Known { function, is_qualified, tally }: Known| {
@@ -154,7 +154,7 @@ impl Functions {
                 anywhere_running: tally.anywhere_running,
                 is_qualified,
                 is_everybodys: false,
-                // Seldom a stack is cut short, as it was changed meanwhile.
+                // Seldom a stack is cut short, since it changed during the read.
                 depth: (tally.above + tally.anywhere / 2).checked_div(tally.anywhere).unwrap_or(0) as u32,
                 threads: tally.threads,
             }

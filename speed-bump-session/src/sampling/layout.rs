@@ -1,6 +1,6 @@
-//! Where CPython keeps what a stack is made of.
+//! The layout of CPython's structures for stacks.
 //!
-//! 3.13 and later describe themselves at the start of `_PyRuntime` (`_Py_DebugOffsets`,
+//! 3.13 and later describe their layout at the start of `_PyRuntime` (`_Py_DebugOffsets`,
 //! Include/internal/pycore_debug_offsets.h). The numbers of 3.8 to 3.12 are those that `offsetof` gives with
 //! the headers of 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 on 64-bit machines: `_PyRuntimeState` and
 //! `PyThreadState` of Include/internal/pycore_runtime.h and Include/cpython/pystate.h, `PyFrameObject` of
@@ -9,11 +9,11 @@
 
 use crate::python::version::PythonVersion;
 
-/// No structure that is read here is larger.
+/// No structure that we read is larger.
 const LARGEST: u64 = 4 << 20;
-/// Frames and code objects are read in one piece up to the last field that is wanted.
+/// We read frames and code objects in one piece, up to the last field that we need.
 const LARGEST_OBJECT: u64 = 1 << 10;
-/// Words at the start of `_PyRuntime` that are read.
+/// Words at the start of `_PyRuntime` that we read.
 pub(super) const DEBUG_WORDS: usize = 104;
 
 /// Offsets in bytes, each from the beginning of its structure.
@@ -35,14 +35,14 @@ pub(super) struct Layout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ThreadLayout {
     pub(super) next: u64,
-    /// `cframe`, or the frame itself where `in_cframe` is `None`.
+    /// `cframe`, or the frame itself if `in_cframe` is `None`.
     pub(super) frame: u64,
     /// `_PyCFrame.current_frame` (3.11 and 3.12).
     pub(super) in_cframe: Option<u64>,
-    /// `thread_id`: the address of the C library's description of the thread.
+    /// `thread_id`: the address of the C library's descriptor of the thread.
     pub(super) description: u64,
-    /// `native_thread_id`: the kernel's number of it (3.11). A child that was forked without Python's
-    /// knowledge has its parent's.
+    /// `native_thread_id`: the kernel's thread id (3.11). A child that was forked without Python's knowledge
+    /// has its parent's.
     pub(super) number: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct ThreadLayout {
 pub(super) struct FrameLayout {
     pub(super) previous: u64,
     pub(super) code: u64,
-    /// Who it belongs to (3.11): above 2 it is none of Python code.
+    /// The frame's owner (3.11): above 2 it is not a frame of Python code.
     pub(super) owner: Option<u64>,
 }
 
@@ -72,9 +72,9 @@ pub(super) struct CodeLayout {
 pub(super) struct TextLayout {
     pub(super) length: u64,
     pub(super) state: u64,
-    /// Where the characters begin if all are ASCII.
+    /// Offset of the characters if all are ASCII.
     pub(super) ascii: u64,
-    /// And where otherwise.
+    /// The offset otherwise.
     pub(super) other: u64,
 }
 
@@ -86,7 +86,7 @@ impl FrameLayout {
 }
 
 impl CodeLayout {
-    /// Whether names are qualified: before 3.11, code objects have none that are.
+    /// Whether names are qualified: before 3.11, code objects have no qualified names.
     pub(super) fn is_qualified(&self) -> bool {
         *self != OLD_CODE
     }
@@ -99,14 +99,14 @@ impl CodeLayout {
 
 /// Code objects before 3.11.
 const OLD_CODE: CodeLayout = CodeLayout { kind: 8, file: 104, name: 112, line: 40, kind_name: 24 };
-/// Texts before 3.12.
+/// Strings before 3.12.
 const OLD_TEXT: TextLayout = TextLayout { length: 16, state: 32, ascii: 48, other: 72 };
-/// And since.
+/// Strings since.
 const TEXT: TextLayout = TextLayout { length: 16, state: 32, ascii: 40, other: 56 };
 
 impl Layout {
-    /// The layout of a version that does not describe itself; `None` of those that are not known.
-    pub(super) fn of(version: PythonVersion) -> Option<Self> {
+    /// The layout of a version that does not describe itself; `None` for an unknown one.
+    pub(super) fn for_version(version: PythonVersion) -> Option<Self> {
         let old = Self {
             interpreters: 32,
             next_interpreter: 0,
@@ -151,14 +151,15 @@ impl Layout {
         }
     }
 
-    /// The layout that the start of `_PyRuntime` describes; `None` where this is no description, one of a
-    /// version that is not known, or one that cannot be.
+    /// The layout that the start of `_PyRuntime` describes; `None` if it is not a description, or one of an
+    /// unknown version, or an impossible one.
     pub(super) fn described(words: &[u64]) -> Option<Self> {
         let cookie = u64::from_le_bytes(*b"xdebugpy");
         let (found, version) = (words.first()?, words.get(1)?);
         (*found == cookie).then_some(())?;
         let version = PythonVersion::from_hex(u32::try_from(*version).ok()?)?;
-        // Where the parts of the description begin, and the thread's numbers within its part: parts grow.
+        // Offsets of the parts of the description, and of the thread's fields within its part: the parts
+        // grow.
         let (thread, ids, frame, code, object, kind, text) = match (version.major, version.minor) {
             (3, 13) => (19, 24, 28, 34, 44, 46, 67),
             (3, 14) => (22, 27, 31, 39, 50, 52, 77),
@@ -195,7 +196,7 @@ impl Layout {
                 length: near(text + 2)?,
                 state: near(text + 1)?,
                 ascii,
-                // `utf8_length` and `utf8` lie between.
+                // `utf8_length` and `utf8` are in between.
                 other: ascii + 16,
             },
         })
@@ -213,10 +214,10 @@ mod tests {
     #[test]
     fn versions_that_describe_themselves_are_in_no_table() {
         for minor in 8..=12 {
-            assert!(Layout::of(PythonVersion::new(3, minor)).is_some());
+            assert!(Layout::for_version(PythonVersion::new(3, minor)).is_some());
         }
         for minor in [7, 13, 14, 15] {
-            assert!(Layout::of(PythonVersion::new(3, minor)).is_none());
+            assert!(Layout::for_version(PythonVersion::new(3, minor)).is_none());
         }
     }
 

@@ -1,4 +1,4 @@
-//! Native functions, by where in their files processes are when the clocks of the processors tick.
+//! Native functions, by their place in files when the clocks of the processors tick.
 
 use std::{
     cmp::Reverse,
@@ -20,25 +20,25 @@ use crate::{
     units::{FileOffset, Nanos, Pid},
 };
 
-/// Places in files that are told apart.
+/// The most places in files that we count.
 const PLACES: usize = 1 << 17;
-/// Files that are held open, and looked into.
+/// The most files that we open and read.
 const FILES: usize = 256;
-/// How many times the mappings of a process are read again in a second, as code was loaded since.
+/// How often per second we read the mappings of a process again, because it has loaded code since.
 const LOOKS: u32 = 4;
-/// Bytes of mappings that are known at once, of all processes: one can have 32 MiB of them.
+/// The most bytes of mappings that we keep, for all processes: one can have 32 MiB of them.
 const MAPPINGS: usize = 64 << 20;
-/// To read mappings takes no more of a processor in a second than this.
+/// The greatest share of a processor for reading mappings.
 const MAX_READING: Nanos = Nanos(250_000_000);
-/// Bytes of the names of functions that are told.
+/// The most bytes of the functions' names.
 const NAMES: usize = NAMES_OF_SESSION;
-/// To read symbols takes no longer than this, but for the last file.
+/// The most time for reading symbols, except those of the last file.
 const MAX_SYMBOLS: Nanos = Nanos(10_000_000_000);
 
 /// Ticks by thread.
 type ByThread = BTreeMap<ThreadOf, u64>;
 
-/// A file that something was seen in.
+/// A file with samples.
 #[derive(Debug)]
 struct SeenFile {
     path: PathBuf,
@@ -47,7 +47,7 @@ struct SeenFile {
     is_interpreter: bool,
 }
 
-/// What was seen of native code.
+/// The samples of native code.
 #[derive(Debug, Default)]
 pub(super) struct Leaves {
     files: HashMap<FileIdentity, SeenFile>,
@@ -55,14 +55,14 @@ pub(super) struct Leaves {
     elsewhere: BTreeMap<String, u64>,
     samples: u64,
     mappings: HashMap<Pid, (Mappings, u32)>,
-    /// Bytes that those take.
+    /// The bytes of these mappings.
     mapping_bytes: usize,
-    /// How long it took to read them since they were last forgotten.
+    /// How long it took to read them since they were last dropped.
     reading: Nanos,
 }
 
 impl Leaves {
-    /// Mappings are looked at anew from here on.
+    /// Reads mappings again from here on.
     pub(super) fn look_again(&mut self) {
         self.forget_mappings();
         self.reading = Nanos(0);
@@ -73,7 +73,7 @@ impl Leaves {
         self.mapping_bytes = 0;
     }
 
-    /// The mappings of a process as they are now, if there is time to read them.
+    /// The mappings of a process now, if there is time to read them.
     fn read_mappings(&mut self, process: &Process, looks: u32) {
         if self.reading >= MAX_READING {
             return;
@@ -92,7 +92,7 @@ impl Leaves {
         self.reading = self.reading + Nanos(own_time().0 - begun.0);
     }
 
-    /// Adds a tick for a process whose interpreter, if it has one, is in this file.
+    /// Adds a tick for a process; `interpreter` is the file with its interpreter, if it has one.
     pub(super) fn add(&mut self, process: &Process, interpreter: Option<FileIdentity>, sample: ClockSample) {
         self.samples += 1;
         let pid = process.pid();
@@ -144,7 +144,7 @@ impl Leaves {
         *self.places.entry(place).or_default().entry(of).or_default() += 1;
     }
 
-    /// What was seen: functions, and the rest. Where it may not go on, it tells of fewer functions.
+    /// The results: functions, and the rest. With fewer functions if time runs out.
     pub(super) fn seen(
         mut self,
         rate: u64,
@@ -236,8 +236,8 @@ impl Leaves {
 }
 
 impl SeenFile {
-    /// What a file is called whose functions are nobody's to change: the interpreter's are seen by the Python
-    /// functions that it executes, and in the C library's and in allocators a delay answers nothing.
+    /// A description of a file whose functions users cannot change: the interpreter shows in the Python
+    /// functions that it executes, and for the C library and allocators a delay is meaningless.
     fn no_candidates(&self) -> Option<String> {
         if self.is_interpreter {
             return Some("the Python interpreter".to_owned());
@@ -253,7 +253,7 @@ impl SeenFile {
     }
 }
 
-/// What mappings take of memory, roughly.
+/// How much memory mappings take, roughly.
 fn bytes_of(mappings: &Mappings) -> usize {
     let of_file = |file: &MappedFile| {
         let ranges = file.ranges.capacity() * size_of::<MappedRange>();
@@ -263,7 +263,7 @@ fn bytes_of(mappings: &Mappings) -> usize {
     files + mappings.anonymous.len() * size_of::<AnonymousMapping>()
 }
 
-/// Whether a file is the C library's, or one of an allocator.
+/// Whether a file is the C library or an allocator.
 fn is_everybodys(path: &Path) -> bool {
     const NAMES: [&str; 10] = [
         "libc.so",

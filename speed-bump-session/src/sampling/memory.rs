@@ -1,4 +1,4 @@
-//! Memory that is read while its owner writes to it.
+//! Memory that we read while its owner writes to it.
 
 use std::collections::HashMap;
 
@@ -7,12 +7,12 @@ use crate::{
     units::{Pid, VirtualAddress},
 };
 
-/// Where stacks are read from.
+/// The memory to read stacks from.
 pub(super) trait Source {
-    /// Reads from an address on; returns how many bytes were read.
+    /// Reads from an address; returns how many bytes were read.
     fn read(&mut self, address: u64, buffer: &mut [u8]) -> usize;
 
-    /// Reads parts of one length each, one behind the other, up to the first that cannot be read; returns how
+    /// Reads parts of equal length, one behind the other, up to the first that cannot be read; returns how
     /// many bytes were read.
     fn read_parts(&mut self, addresses: &[u64], length: usize, buffer: &mut [u8]) -> usize {
         let mut read = 0;
@@ -43,12 +43,12 @@ impl Source for OfProcess {
     }
 }
 
-/// Bytes that are read at once; a power of two, and no more than a page of any machine.
+/// Bytes per read; a power of two, and no more than a page of any machine.
 const PIECE: u64 = 4_096;
-/// Pieces that are kept. A stack of 256 frames that lie far from each other needs as many.
+/// The most pieces that we keep. A stack of 256 frames that are far apart needs as many.
 const PIECES: usize = 512;
 
-/// Memory at a moment: what was read once is not read again, until it is [forgotten](Self::forget).
+/// Memory at one moment: we do not read a piece twice, until [`forget`](Self::forget).
 #[derive(Debug)]
 pub(super) struct Moment<S> {
     source: S,
@@ -56,21 +56,21 @@ pub(super) struct Moment<S> {
 }
 
 impl<S: Source> Moment<S> {
-    pub(super) fn of(source: S) -> Self {
+    pub(super) fn new(source: S) -> Self {
         Self { source, pieces: HashMap::new() }
     }
 
-    /// Another moment begins.
+    /// Starts another moment.
     pub(super) fn forget(&mut self) {
         self.pieces = HashMap::new();
     }
 
-    /// As it is now.
+    /// The memory as it is now.
     pub(super) fn source(&mut self) -> &mut S {
         &mut self.source
     }
 
-    /// Fills the buffer; `None` where that cannot be.
+    /// Fills the buffer; `None` if that is impossible.
     pub(super) fn read(&mut self, address: u64, buffer: &mut [u8]) -> Option<()> {
         let mut at = address;
         let mut rest = buffer;
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn what_lies_over_the_edge_of_a_piece_is_read_whole() {
         let bytes: Vec<u8> = (0..9_000_u32).map(|n| n as u8).collect();
-        let mut moment = Moment::of(From(PIECE, bytes.clone(), 0));
+        let mut moment = Moment::new(From(PIECE, bytes.clone(), 0));
         let mut buffer = [0; 5_000];
         moment.read(PIECE + 100, &mut buffer).unwrap();
         assert_eq!(buffer[..], bytes[100..5_100]);

@@ -1,4 +1,4 @@
-//! What sampling found.
+//! The results of sampling.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,14 +7,14 @@ use std::{
 
 use crate::units::{Nanos, Pid};
 
-/// Threads of a function that are told.
+/// The most threads of a function that we report.
 pub(super) const THREADS_TOLD: usize = 64;
 
-/// Of fewer ticks or looks than this no share is told.
+/// With fewer ticks or samples than this we compute no share.
 const MIN: u64 = 10;
-/// So many looks do not miss a thread by chance: once in 150 times.
+/// This many samples miss a thread by chance only once in 150 times.
 const LOOKS_MISSED: f64 = 5.0;
-/// The time of a tick, where there is no clock.
+/// The time of a tick, if there is no clock.
 const TICK_NS: u64 = 10_000_000;
 
 /// `None` where there are too few.
@@ -22,36 +22,37 @@ fn share(part: u64, all: u64) -> Option<f64> {
     (all >= MIN).then(|| part as f64 / all as f64)
 }
 
-/// What was seen of processes in a stretch of time.
+/// What was sampled in processes over a span of time.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
-    /// How long it took.
+    /// Length of the span.
     pub span: Nanos,
-    /// How often stacks were looked at.
+    /// Number of stack samples.
     pub ticks: u64,
-    /// What was seen of each thread.
+    /// The results for each thread.
     pub threads: BTreeMap<ThreadOf, ThreadSeen>,
     /// The processes that run a CPython.
     pub interpreters: BTreeMap<Pid, InterpreterSeen>,
-    /// By their own samples, the most first.
+    /// By own samples, the most first.
     pub functions: Vec<FunctionSeen>,
-    /// Python stacks that were read.
+    /// Number of Python stacks that were read.
     pub samples: u64,
-    /// Those that made no sense, as they were changed while they were read.
+    /// Number of stacks that made no sense, since they changed during the read.
     pub dropped: u64,
-    /// Of those that were read, those that end in a function that is left out, by the reason.
+    /// Of the stacks that were read, those that end in a function that is left out, by reason.
     pub left_out: BTreeMap<LeftOut, u64>,
-    /// Looks at threads that were left out, as there was no time or no room for them.
+    /// Samples of threads that were skipped, for lack of time or room.
     pub missed: u64,
-    /// For how long threads with stacks ran.
+    /// How long threads with stacks ran.
     pub ran: Nanos,
-    /// The part of it that is no function's: of stacks that made no sense, or of functions that are left out.
+    /// The part of that time that belongs to no function: for stacks that made no sense, or functions that
+    /// are left out.
     pub ran_unattributed: Nanos,
-    /// Ticks of the processors' clock for these processes; `None` where there is no such clock.
+    /// Ticks of the processors' clocks for these processes; `None` without such a clock.
     pub clock: Option<ClockSeen>,
-    /// Processor time that the sampling itself took.
+    /// Processor time of the sampling itself.
     pub own_cost: Nanos,
-    /// What could not be seen, and why.
+    /// What could not be sampled, and why.
     pub remarks: Vec<String>,
 }
 
@@ -60,24 +61,24 @@ pub struct Profile {
 pub struct ThreadOf {
     /// PID of its process.
     pub process: Pid,
-    /// Its own number.
+    /// Its own id.
     pub thread: Pid,
 }
 
 /// Why a Python function is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LeftOut {
-    /// Its name or its file is empty: no target selects it.
+    /// Its name or its file is empty: no target can select it.
     NoName,
-    /// Its name or its file is longer than [`NAME_BYTES`](crate::bounds::NAME_BYTES): no line of a target has
+    /// Its name or its file is longer than [`NAME_BYTES`](crate::bounds::NAME_BYTES): a target's line has no
     /// room for it.
     TooLong,
-    /// So many functions, or so many bytes of names, were seen that there is no room for more.
+    /// There are too many functions, or bytes of names.
     TooMany,
 }
 
 impl LeftOut {
-    /// What such functions are.
+    /// A description of such functions.
     pub fn what(self) -> &'static str {
         match self {
             Self::NoName => "functions whose name or file is empty",
@@ -90,90 +91,90 @@ impl LeftOut {
 /// The interpreter of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterpreterSeen {
-    /// Whether one thread at a time executes Python code.
+    /// Whether only one thread at a time executes Python code.
     pub has_gil: bool,
-    /// Where its state begins.
+    /// Address of its state.
     pub(super) runtime: u64,
 }
 
 impl InterpreterSeen {
-    /// Bytes from there on in which its own locks are: `_PyRuntime` has the GIL, and is below 1 MiB.
+    /// Bytes from there on that hold its own locks: `_PyRuntime` has the GIL, and is smaller than 1 MiB.
     const OWN: u64 = 1 << 20;
 
-    /// Whether a futex is one of the interpreter's own, as the GIL's.
+    /// Whether a futex belongs to the interpreter itself, as the GIL's does.
     pub fn is_own_lock(&self, futex: u64) -> bool {
         futex.checked_sub(self.runtime).is_some_and(|offset| offset < Self::OWN)
     }
 }
 
-/// How often a thread was looked at.
+/// The samples of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadSeen {
-    /// Times that its stack was looked at; 0 where it has none of Python.
+    /// Samples of its stack; 0 if it has no Python stack.
     pub ticks: u64,
-    /// For how long it had a processor meanwhile.
+    /// How long it ran in that time.
     pub running: Nanos,
-    /// Ticks of a processor's clock while it had that processor.
+    /// Ticks of a processor's clock while it ran on that processor.
     pub clock: u64,
-    /// For how long it had one in all, where that is known.
+    /// How long it ran in all, if known.
     pub ran: Nanos,
-    /// For how long it waited for one, where that is known.
+    /// How long it waited for a processor, if known.
     pub waited: Nanos,
-    /// Addresses of the futexes that it was seen to wait on: locks, and what queues wait with.
+    /// Addresses of futexes that it waited on: locks, and waits on queues.
     pub locks: BTreeSet<u64>,
 }
 
-/// A function on a sampled stack, and how often it was there.
+/// A function with samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionSeen {
-    /// The file: as a Python program calls it, or the one that the process maps.
+    /// The file: by its name in a Python program, or the one that the process maps.
     pub file: PathBuf,
-    /// Its qualified name; that without its class before 3.11; or its symbol.
+    /// Its qualified name; its plain name before 3.11; or its symbol.
     pub name: String,
-    /// The line of its definition; `None` of native functions.
+    /// The line of its definition; `None` for native functions.
     pub line: Option<u32>,
-    /// Samples in which it was the innermost function: looks at stacks, or ticks of the processors' clock for
-    /// a native function.
+    /// Samples in which it was the innermost function: of stacks, or ticks of the processors' clocks for a
+    /// native function.
     pub own: u64,
-    /// For how long their threads had run since the looks before them.
+    /// How long their threads had run since the samples before.
     pub running: Nanos,
     /// Samples in which it was anywhere on the stack; for a native function, the same as `own`.
     pub anywhere: u64,
-    /// For how long the threads had run since the looks before.
+    /// How long their threads had run since the samples before.
     pub anywhere_running: Nanos,
-    /// Whether the name is qualified, as those of Python before 3.11 are not.
+    /// Whether the name is qualified; Python names before 3.11 are not.
     pub is_qualified: bool,
-    /// Whether it is the C library's, or an allocator's: a delay there answers nothing that a user could act
-    /// on. Its samples are in [`ClockSeen::elsewhere`] too.
+    /// Whether it belongs to the C library or an allocator: a delay there gives no result that a user could
+    /// act on. Its samples are in [`ClockSeen::elsewhere`] too.
     pub is_everybodys: bool,
-    /// How many functions called each other down to it, on average: 0 is the outermost.
+    /// The average depth of the stack above it: 0 is the outermost.
     pub depth: u32,
-    /// Own samples by thread, and 0 where it was on the stack only; of 64 threads at most.
+    /// Own samples by thread, and 0 if it was only on the stack; for at most 64 threads.
     pub threads: BTreeMap<ThreadOf, u64>,
 }
 
-/// Ticks of the processors' clock.
+/// Ticks of the processors' clocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClockSeen {
-    /// Ticks of a processor in a second.
+    /// Ticks of a processor per second.
     pub rate: u64,
     /// Ticks for these processes.
     pub samples: u64,
-    /// Those that are no function's: by what it was that the processes executed.
+    /// Those of no function, by what the processes executed.
     pub elsewhere: BTreeMap<String, u64>,
     /// Those in the Python interpreter's own code, which executes Python functions.
     pub interpreter: BTreeMap<ThreadOf, u64>,
 }
 
 impl Profile {
-    /// Looks at stacks in a second.
+    /// Stack samples per second.
     pub fn rate(&self) -> f64 {
         if self.span.0 == 0 { 0.0 } else { self.ticks as f64 * 1e9 / self.span.0 as f64 }
     }
 
-    /// The share of the Python interpreter's time that is no function's that was seen: that of threads whose
-    /// stacks were not found, and that of stacks that could not be read or end in functions that are left
-    /// out. `None` where too little was seen.
+    /// The share of the Python interpreter's time that belongs to no sampled function: of threads whose
+    /// stacks were not found, and of stacks that could not be read or end in functions that are left out.
+    /// `None` with too few samples.
     pub fn unattributed(&self) -> Option<f64> {
         let unseen = match &self.clock {
             Some(clock) => self.unseen_ticks(clock),
@@ -182,7 +183,7 @@ impl Profile {
         let left_out: u64 = self.left_out.values().sum();
         let no_functions = self.dropped + self.missed + left_out;
         let of_looks = share(no_functions, self.samples + self.dropped + self.missed);
-        // Threads that wait have stacks too, and those can hide what runs.
+        // Waiting threads have stacks too, and those can hide running ones.
         let of_time = share(self.ran_unattributed.0 / TICK_NS, self.ran.0 / TICK_NS);
         let unreadable = of_looks.into_iter().chain(of_time).max_by(f64::total_cmp);
         let (unseen, unreadable) = match (unseen, unreadable) {
@@ -192,7 +193,7 @@ impl Profile {
         Some(unseen + (1.0 - unseen) * unreadable)
     }
 
-    /// What was seen, and is told by no function.
+    /// The samples that belong to no reported function, in words.
     pub(super) fn not_told(&self) -> Vec<String> {
         let left_out = self.left_out.iter().map(|(why, samples)| {
             format!("{samples} of {} stacks end in {}: those are left out", self.samples, why.what())
@@ -209,7 +210,7 @@ impl Profile {
         let looks = self.rate() / clock.rate.max(1) as f64;
         let is_seen = |of: &ThreadOf, ticks: u64| {
             let has_stack = self.threads.get(of).is_some_and(|seen| seen.ticks > 0);
-            // A thread that was there for a moment may have been missed, while others like it were not.
+            // A short-lived thread may have been missed while others like it were not.
             has_stack || self.has_stacks(of.process) && (ticks as f64 * looks) < LOOKS_MISSED
         };
         let ticks = &clock.interpreter;
@@ -217,8 +218,8 @@ impl Profile {
         share(unseen.sum(), ticks.values().sum())
     }
 
-    /// Where there is no clock: of the time that processes with an interpreter ran, that of those without any
-    /// stack. A thread without one may be one that executes no Python.
+    /// Without a clock: of the time that processes with an interpreter ran, that of processes without any
+    /// stack. A thread without one may not execute Python.
     fn unseen_time(&self) -> Option<f64> {
         let (mut unseen, mut all) = (0, 0);
         for (of, seen) in self.threads.iter().filter(|(of, _)| self.interpreters.contains_key(&of.process)) {
@@ -228,14 +229,14 @@ impl Profile {
         share(unseen / TICK_NS, all / TICK_NS)
     }
 
-    /// Whether any stack of a process was seen.
+    /// Whether any stack of a process was sampled.
     fn has_stacks(&self, process: Pid) -> bool {
         let first = Pid::FIRST;
         let mut threads = self.threads.range(ThreadOf { process, thread: first }..);
         threads.by_ref().take_while(|(of, _)| of.process == process).any(|(_, seen)| seen.ticks > 0)
     }
 
-    /// What a function took of the time, all threads taken together: 1 is one thread all the time.
+    /// A function's share of the time, over all threads: 1 is one thread all the time.
     pub fn share(&self, function: &FunctionSeen) -> f64 {
         let all = match function.line {
             Some(_) => self.ticks as f64,
@@ -244,14 +245,14 @@ impl Profile {
         if all > 0.0 { function.own as f64 / all } else { 0.0 }
     }
 
-    /// What it took of processors: 1 is one of them all the time.
+    /// Its share of processor time: 1 is one processor all the time.
     pub fn running_share(&self, function: &FunctionSeen) -> f64 {
         function.running.0 as f64 / self.span.0.max(1) as f64
     }
 }
 
 impl FunctionSeen {
-    /// Samples in which it was the innermost.
+    /// Adds samples in which it was the innermost function.
     pub(super) fn add(&mut self, thread: ThreadOf, samples: u64, running: Nanos) {
         self.own += samples;
         self.running = self.running + running;

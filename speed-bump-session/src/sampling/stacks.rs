@@ -27,37 +27,37 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// A thread between two looks.
+/// A thread between two samples.
 #[derive(Debug)]
 struct ThreadNow {
     /// Its `schedstat`.
     times: Option<File>,
     ran: Option<ThreadTimes>,
-    /// Its stack when it was last looked at; it is the same while it does not run.
+    /// Its stack in the last sample; it stays the same while the thread does not run.
     stack: Option<(u64, Rc<[Number]>)>,
     seen: ThreadSeen,
     _room: Share,
 }
 
-/// What the processes share, and have room for together.
+/// State and room that the processes share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) functions: Functions,
-    /// What was seen of threads that have ended.
+    /// The results of threads that have ended.
     pub(super) ended: BTreeMap<ThreadOf, ThreadSeen>,
     codes: Budget,
     threads: Budget,
 }
 
-/// Threads that are looked at, of all processes. Each has a file open.
+/// The most threads that we sample, over all processes. Each has a file open.
 const THREADS_OF_ALL: usize = 1 << 15;
-/// Threads that have ended, and are told all the same.
+/// The most threads that have ended and are still reported.
 const ENDED: usize = 1 << 16;
 
 impl Default for Shared {
     fn default() -> Self {
         let files = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
-        // The others are for everything else.
+        // The other descriptors are for everything else.
         let threads = files.map_or(THREADS_OF_ALL, |files| (files / 2).min(THREADS_OF_ALL));
         Self {
             functions: Functions::default(),
@@ -75,7 +75,7 @@ pub(super) struct Stacks {
     layout: Layout,
     runtime: u64,
     has_gil: bool,
-    /// The file that the interpreter is in.
+    /// The file with the interpreter.
     pub(super) interpreter: FileIdentity,
     memory: Moment<OfProcess>,
     codes: Codes,
@@ -83,16 +83,16 @@ pub(super) struct Stacks {
     threads: HashMap<Pid, ThreadNow>,
     /// Room for those.
     room: Budget,
-    /// States of threads that are not there, as those that a fork left behind.
+    /// States of threads that do not exist, for example those that a fork left behind.
     of_none: HashSet<ThreadState>,
-    /// How many threads the last look left to the next one.
+    /// How many threads the last sample left to the next one.
     left: usize,
     /// The state of the first of them.
     next: Option<u64>,
     pub(super) counts: Counts,
 }
 
-/// What was counted of stacks.
+/// The counts of stacks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) samples: u64,
@@ -102,19 +102,19 @@ pub(super) struct Counts {
     pub(super) ran_dropped: Nanos,
 }
 
-/// Why there are none.
+/// Why there are no stacks.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoStacks {
-    /// It runs no CPython.
+    /// It does not run a CPython.
     #[error("it runs no CPython")]
     NoPython,
-    /// One that is not known.
+    /// It runs one with an unknown layout.
     #[error("where CPython {0} keeps its stacks is not known")]
     UnknownVersion(PythonVersion),
     /// The interpreter was stripped of `_PyRuntime`.
     #[error("its CPython {0} does not tell where its stacks are (no symbol _PyRuntime)")]
     NoRuntime(PythonVersion),
-    /// It cannot be looked into.
+    /// It cannot be inspected.
     #[error("it cannot be looked into: {0}")]
     Process(String),
 }
@@ -123,8 +123,8 @@ impl Stacks {
     /// Finds the interpreter of a process.
     ///
     /// # Errors
-    /// There are no stacks that could be read. The file of the interpreter is told, if one was found.
-    pub(super) fn of(
+    /// There are no readable stacks. Returns the interpreter's file as well, if there is one.
+    pub(super) fn open(
         process: &Process,
         shared: &mut Shared,
     ) -> Result<Self, (NoStacks, Option<FileIdentity>)> {
@@ -151,7 +151,7 @@ impl Stacks {
                     words.filter_map(|word| word.try_into().ok().map(u64::from_ne_bytes)).collect();
                 Layout::described(&words)
             };
-            let layout = Layout::of(found.version)
+            let layout = Layout::for_version(found.version)
                 .or_else(described)
                 .ok_or_else(|| because(NoStacks::UnknownVersion(found.version)))?;
             let mut stacks = Self {
@@ -160,7 +160,7 @@ impl Stacks {
                 runtime,
                 has_gil: !found.is_free_threaded,
                 interpreter: mapped.identity,
-                memory: Moment::of(OfProcess(process.pid())),
+                memory: Moment::new(OfProcess(process.pid())),
                 codes: Codes::new(layout, &shared.codes),
                 numbers: Threads::default(),
                 threads: HashMap::new(),
@@ -176,12 +176,12 @@ impl Stacks {
         Err((NoStacks::NoPython, None))
     }
 
-    /// What is known of the interpreter.
+    /// The facts about the interpreter.
     pub(super) fn of_interpreter(&self) -> InterpreterSeen {
         InterpreterSeen { has_gil: self.has_gil, runtime: self.runtime }
     }
 
-    /// Finds out which threads there are now.
+    /// Updates the list of threads.
     pub(super) fn look_again(&mut self, process: &Process, shared: &mut Shared) {
         self.of_none.clear();
         self.find_threads(process, shared);
@@ -202,7 +202,7 @@ impl Stacks {
             if self.threads.len() >= THREADS_OF_ALL {
                 break;
             }
-            // Without a file open it is looked at all the same, and each time anew.
+            // A thread without an open file is sampled anyway, each time from scratch.
             let mut room = self.room.share(1);
             let times = room
                 .take(1)
@@ -215,7 +215,7 @@ impl Stacks {
         }
     }
 
-    /// Looks at all stacks, for as long as it may. Whether it has.
+    /// Samples all stacks, as long as it may. Returns whether it finished.
     pub(super) fn look(
         &mut self,
         process: &Process,
@@ -223,7 +223,7 @@ impl Stacks {
         may_go_on: &mut dyn FnMut() -> bool,
     ) -> bool {
         self.look_while(process, shared, may_go_on);
-        // Others need the room.
+        // Other code needs the room.
         self.memory.forget();
         self.left == 0
     }
@@ -240,8 +240,8 @@ impl Stacks {
             self.counts.dropped += 1;
             return;
         };
-        // Threads that began since they were last looked for: once in a look, and not again for a state that
-        // is of none.
+        // Threads that started since the last update: update once per sample, and not again for a state
+        // without a thread.
         let is_new =
             |of: &mut Self, state: &ThreadState| !of.of_none.contains(state) && of.thread(*state).is_none();
         if threads.iter().any(|state| is_new(self, state)) {
@@ -253,7 +253,7 @@ impl Stacks {
             }
             self.of_none.extend(of_none);
         }
-        // Those that the last look had no time for come first.
+        // Those for which the last sample had no time come first.
         let first = threads.iter().position(|state| Some(state.address) == next);
         threads.rotate_left(first.unwrap_or(0));
         let mut done: HashSet<Pid> = HashSet::new();
@@ -265,14 +265,14 @@ impl Stacks {
                 return;
             }
             let Some(thread) = self.thread(*state) else { continue };
-            // One with a state in several interpreters executes code in one of them.
+            // A thread with states in several interpreters executes code in one of them.
             if !done.contains(&thread) && self.look_at(thread, state.address, &mut shared.functions) {
                 done.insert(thread);
             }
         }
     }
 
-    /// Whether it executes Python code.
+    /// Returns whether it executes Python code.
     fn look_at(&mut self, thread: Pid, state: u64, functions: &mut Functions) -> bool {
         let Some(now) = self.threads.get_mut(&thread) else {
             // There was no room for it.
@@ -317,13 +317,13 @@ impl Stacks {
         true
     }
 
-    /// The thread of a state, as we number it.
+    /// The thread of a state, by our own numbers.
     fn thread(&mut self, state: ThreadState) -> Option<Pid> {
         let by_number = state.number.and_then(|number| self.numbers.by_number(number));
         by_number.or_else(|| self.numbers.by_description(self.memory.source(), state.description))
     }
 
-    /// The process has ended, or nothing is looked at any more.
+    /// The process has ended, or the sampling ends.
     pub(super) fn end(self, shared: &mut Shared) -> Counts {
         for (thread, now) in self.threads {
             shared.has_ended(ThreadOf { process: self.pid, thread }, now.seen);

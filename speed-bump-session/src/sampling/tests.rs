@@ -36,7 +36,7 @@ print('ready', flush=True)
 loop(Work())
 ";
 
-/// Every version here has its stacks where the layouts say.
+/// On every version here, the stacks are where the layouts say.
 #[test]
 fn functions_of_every_python_are_seen_with_their_shares() {
     side_by_side::on_each(&pythons::from(3, 8), |python| {
@@ -55,7 +55,7 @@ fn functions_of_every_python_are_seen_with_their_shares() {
         let of_both = often.own as f64 / (often.own + seldom.own) as f64;
         assert!((0.5..0.95).contains(&of_both), "{of_both}: {}", all());
         assert!(profile.samples > 0 && profile.dropped * 4 < profile.samples, "{}", all());
-        // What calls them is on every stack that they are on, and waits are seen too.
+        // Their caller is on every stack that they are on, and waits are sampled too.
         let caller = of("loop").unwrap();
         assert!(caller.anywhere >= often.own + seldom.own, "{}", all());
         assert!(caller.own < often.own, "{}", all());
@@ -78,7 +78,7 @@ while True:
     time.sleep(0.01)
 ";
 
-/// Two threads that wait for one lock are seen to: up to 3.12 that is one futex, and from 3.13 on each thread
+/// Two threads that wait for one lock are found: up to 3.12 they share a futex, and from 3.13 on each thread
 /// has its own.
 #[test]
 fn threads_that_wait_for_one_lock_are_seen_to() {
@@ -97,7 +97,7 @@ fn threads_that_wait_for_one_lock_are_seen_to() {
     }
 }
 
-/// What looks cost too much come less often.
+/// If samples cost too much, they come less often.
 #[test]
 fn looks_that_cost_too_much_come_less_often() {
     let interval = Nanos(10_000_000);

@@ -1,4 +1,5 @@
-//! Which thread of a process is meant: by a number of its own namespace, or by its C library's description.
+//! Identifies a thread of a process: by its id in the process's PID namespace, or by its C library's
+//! descriptor.
 
 use std::collections::HashMap;
 
@@ -7,23 +8,23 @@ use rustix::fs::OFlags;
 use super::memory::{OfProcess, Source};
 use crate::{process::Process, units::Pid};
 
-/// Bytes at the start of a thread's description that are searched for its number.
+/// Bytes at the start of a thread's descriptor that we search for its id.
 const DESCRIPTION: usize = 1_024;
-/// Where it is in glibc's `struct pthread`: nptl/descr.h, on x86-64 and on aarch64. Other libraries have it
+/// Its offset in glibc's `struct pthread`: nptl/descr.h, on x86-64 and on aarch64. Other libraries have it
 /// elsewhere.
 const GLIBC: usize = if cfg!(target_arch = "x86_64") { 720 } else { 208 };
 
-/// The threads of a process, as we number them.
+/// The threads of a process, by our own numbers.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
-    /// By the number that their own namespace has for them.
+    /// By their ids in their own namespace.
     numbers: HashMap<u64, Pid>,
-    /// Where the C library keeps that number in its description of a thread.
+    /// Offset of that id in the C library's descriptor of a thread.
     number_at: Option<usize>,
 }
 
 impl Threads {
-    /// Has these be the threads.
+    /// Sets the threads.
     pub(super) fn set(&mut self, process: &Process, threads: &[Pid]) {
         let is_inside = process.namespace_pid().is_ok_and(|pid| pid != process.pid());
         let number = |thread: Pid| {
@@ -33,15 +34,15 @@ impl Threads {
         self.numbers = threads.iter().map(|thread| (number(*thread), *thread)).collect();
     }
 
-    /// The one with this number in its namespace.
+    /// The thread with this id in its namespace.
     pub(super) fn by_number(&self, number: u64) -> Option<Pid> {
         self.numbers.get(&number).copied()
     }
 
-    /// The one whose description is at this address (`pthread_self`).
+    /// The thread whose descriptor is at this address (`pthread_self`).
     pub(super) fn by_description<S: Source>(&mut self, source: &mut S, address: u64) -> Option<Pid> {
         let mut bytes = [0; DESCRIPTION];
-        // It may end with its mapping.
+        // The descriptor may reach to the end of its mapping.
         let read = source.read(address, &mut bytes);
         let number = |at: usize| {
             let bytes = bytes.get(..read)?.get(at..at + 4)?.try_into().ok()?;
@@ -59,7 +60,7 @@ impl Threads {
     }
 }
 
-/// The threads of a process as it is now, by their thread pointers.
+/// The threads of a process now, by their thread pointers.
 #[derive(Debug)]
 pub struct ByPointer {
     process: Pid,
@@ -67,8 +68,8 @@ pub struct ByPointer {
 }
 
 impl ByPointer {
-    /// Of this process; none where it has ended.
-    pub fn of(process: &Process) -> Self {
+    /// For this process; empty if it has ended.
+    pub fn new(process: &Process) -> Self {
         let mut threads = Threads::default();
         threads.set(process, &process.thread_ids().unwrap_or_default());
         Self { process: process.pid(), threads }
@@ -79,13 +80,13 @@ impl ByPointer {
         self.process
     }
 
-    /// The one with this thread pointer.
+    /// The thread with this thread pointer.
     pub fn find(&mut self, pointer: u64) -> Option<Pid> {
         self.threads.by_description(&mut OfProcess(self.process), pointer)
     }
 }
 
-/// The number that a thread's own PID namespace has for it.
+/// The id of a thread in its own PID namespace.
 fn inner_number(process: &Process, thread: Pid) -> Option<Pid> {
     use std::io::Read as _;
     let file = process.open_entry(&format!("task/{thread}/status"), OFlags::RDONLY).ok()?;
@@ -100,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    /// What lies at an address of a process that is none.
+    /// The memory of a made-up process.
     struct Bytes(Vec<u8>);
 
     impl Source for Bytes {
@@ -120,7 +121,7 @@ mod tests {
         let mut description = vec![0; 2_000];
         description[GLIBC..GLIBC + 4].copy_from_slice(&12_u32.to_ne_bytes());
         assert_eq!(threads.by_description(&mut Bytes(description.clone()), 0), Some(thread));
-        // At the same place in each, or nowhere.
+        // At the same offset in each, or nowhere.
         assert_eq!(threads.by_description(&mut Bytes(description.split_off(4)), 0), None);
         assert_eq!(threads.by_description(&mut Bytes(Vec::new()), 0), None);
     }

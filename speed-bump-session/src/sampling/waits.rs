@@ -1,4 +1,4 @@
-//! What threads wait for: locks, and processors.
+//! What threads wait for: locks and processors.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,9 +14,9 @@ use crate::{
     units::Nanos,
 };
 
-/// Threads that are looked at, in all: each has two files open.
+/// The most threads, over all processes: each has two files open.
 const THREADS: usize = 128;
-/// Locks of a thread that are told apart.
+/// The most locks of a thread that we count.
 const LOCKS: usize = 64;
 /// Bytes of a thread's `syscall` in /proc.
 const TEXT: usize = 256;
@@ -24,7 +24,7 @@ const TEXT: usize = 256;
 /// list of them.
 const FUTEX: u64 = if cfg!(target_arch = "x86_64") { 202 } else { 98 };
 
-/// A thread that is looked at.
+/// A thread whose waits we sample.
 #[derive(Debug)]
 struct Waiting {
     call: Option<File>,
@@ -34,14 +34,14 @@ struct Waiting {
     locks: BTreeSet<u64>,
 }
 
-/// See above.
+/// The waits of the threads of all processes.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     threads: BTreeMap<ThreadOf, Waiting>,
 }
 
 impl Waits {
-    /// Finds the threads of a process that there are now, and takes their times.
+    /// Updates the list of a process's threads, and reads their times.
     pub(super) fn look_again(&mut self, process: &Process) {
         for thread in process.thread_ids().unwrap_or_default() {
             let of = ThreadOf { process: process.pid(), thread };
@@ -56,28 +56,28 @@ impl Waits {
         }
     }
 
-    /// Looks at what each thread waits for at the moment.
+    /// Samples what each thread waits for at the moment.
     pub(super) fn look(&mut self) {
         for waiting in self.threads.values_mut().filter(|of| of.locks.len() < LOCKS) {
             let Some(file) = &waiting.call else { continue };
             let mut text = [0; TEXT];
-            // Nothing is left of a thread that has ended.
+            // A thread that has ended leaves nothing to read.
             let read = file.read_at(&mut text, 0).unwrap_or(0);
             let call = text.get(..read).and_then(|text| str::from_utf8(text).ok());
             waiting.locks.extend(call.and_then(futex));
         }
     }
 
-    /// Takes the times of all threads until now.
+    /// Reads the times of all threads up to now.
     pub(super) fn take_times(&mut self) {
         for waiting in self.threads.values_mut() {
-            // One that has ended keeps what it had before.
+            // One that has ended keeps its former times.
             let now = waiting.times.as_ref().and_then(ThreadTimes::read);
             waiting.latest = now.or(waiting.latest);
         }
     }
 
-    /// What was seen.
+    /// The results.
     pub(super) fn seen(mut self, threads: &mut BTreeMap<ThreadOf, ThreadSeen>) {
         self.take_times();
         for (of, waiting) in self.threads {

@@ -1,6 +1,6 @@
-//! From a runtime to its threads, and from a thread to the code that it executes.
+//! From a runtime to its threads, and from a thread to its code objects.
 //!
-//! The process runs on meanwhile, and may be hostile: whatever is read is bounded, and what cannot be is
+//! The process keeps running, and may be hostile: everything that we read is bounded, and unreadable data is
 //! dropped.
 
 use super::{
@@ -8,15 +8,15 @@ use super::{
     memory::{Moment, Source, word},
 };
 
-/// Interpreters of a process that are looked at.
+/// The most interpreters of a process that we visit.
 const INTERPRETERS: usize = 64;
-/// Threads of a process that are looked at.
+/// The most threads of a process that we visit.
 pub(super) const THREADS: usize = 2_048;
-/// Frames of a stack that are looked at, the innermost first.
+/// The most frames of a stack that we read, the innermost first.
 pub(super) const FRAMES: usize = 256;
-/// Frames that belong to no Python code are passed by; a stack has no more of them than of others.
+/// Frames without Python code are skipped; a stack has no more of them than of others.
 const ALL_FRAMES: usize = 2 * FRAMES;
-/// From this owner on a frame is none of Python code (`FRAME_OWNED_BY_CSTACK` or `_INTERPRETER`).
+/// From this owner on a frame has no Python code (`FRAME_OWNED_BY_CSTACK` or `_INTERPRETER`).
 const NO_CODE: u8 = 3;
 /// References on the interpreter's stack have a tag in their low bits (3.14).
 const TAG: u64 = 7;
@@ -25,12 +25,12 @@ const TAG: u64 = 7;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ThreadState {
     pub(super) address: u64,
-    /// As [`ThreadLayout`](super::layout::ThreadLayout) has them.
+    /// As in [`ThreadLayout`](super::layout::ThreadLayout).
     pub(super) description: u64,
     pub(super) number: Option<u64>,
 }
 
-/// A stack that makes no sense: it was changed while it was read, or is not what it says.
+/// An inconsistent stack: it changed during the read, or its memory lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Torn;
 
@@ -54,7 +54,7 @@ pub(super) fn threads<S: Source>(
                 Some(offset) => Some(memory.word(at(thread, offset)?).ok_or(Torn)?),
                 None => None,
             };
-            // More than there can be: the list leads back into itself.
+            // More than there can be: the list is a loop.
             if found.len() == THREADS {
                 return Err(Torn);
             }
@@ -66,8 +66,8 @@ pub(super) fn threads<S: Source>(
     Ok(found)
 }
 
-/// The addresses of the code objects of a thread's stack, the innermost first. None where it executes no
-/// Python code.
+/// The addresses of the code objects on a thread's stack, the innermost first. Empty if it executes no Python
+/// code.
 pub(super) fn stack<S: Source>(
     memory: &mut Moment<S>,
     layout: &Layout,
@@ -108,7 +108,7 @@ mod tests {
         sampling::{code::Codes, functions::Functions},
     };
 
-    /// Words at addresses that are small: so that random ones lead to each other.
+    /// Words at small addresses, so that random ones lead to each other.
     #[derive(Debug)]
     struct Words(Vec<u64>);
 
@@ -126,14 +126,14 @@ mod tests {
     }
 
     fn layouts() -> Vec<Layout> {
-        (8..=12).filter_map(|minor| Layout::of(PythonVersion::new(3, minor))).collect()
+        (8..=12).filter_map(|minor| Layout::for_version(PythonVersion::new(3, minor))).collect()
     }
 
     #[test]
     fn frames_are_followed_to_the_first() {
-        let layout = Layout::of(PythonVersion::new(3, 12)).unwrap();
+        let layout = Layout::for_version(PythonVersion::new(3, 12)).unwrap();
         let mut words = vec![0; 512];
-        // The thread's cframe, whose first word leads to the frame; that one's caller is of no code.
+        // The thread's cframe, whose first word leads to the frame; that frame's caller has no code.
         words[7] = BASE + 0x200;
         words[0x40] = BASE + 0x400;
         let mut frame = |at: usize, previous: u64, code: u64, owner: u64| {
@@ -144,18 +144,18 @@ mod tests {
         frame(0x400, BASE + 0x500, 0x7000, 0);
         frame(0x500, BASE + 0x600, 0x8000, 3);
         frame(0x600, 0, 0x9001, 1);
-        let mut memory = Moment::of(Words(words.clone()));
+        let mut memory = Moment::new(Words(words.clone()));
         assert_eq!(stack(&mut memory, &layout, BASE), Ok(vec![0x7000, 0x9000]));
-        // A frame that leads back is none.
+        // A frame that leads back to itself is invalid.
         words[0x600 / 8 + 1] = BASE + 0x400;
-        assert_eq!(stack(&mut Moment::of(Words(words.clone())), &layout, BASE), Err(Torn));
+        assert_eq!(stack(&mut Moment::new(Words(words.clone())), &layout, BASE), Err(Torn));
         // A thread without frames.
         words[7] = 0;
-        assert_eq!(stack(&mut Moment::of(Words(words)), &layout, BASE), Ok(Vec::new()));
+        assert_eq!(stack(&mut Moment::new(Words(words)), &layout, BASE), Ok(Vec::new()));
     }
 
     proptest! {
-        /// Whatever the memory holds, it ends, and within bounds.
+        /// For any contents of memory, it ends, within bounds.
         #[test]
         fn no_memory_hangs_or_panics(
             words in prop::collection::vec(
@@ -168,7 +168,7 @@ mod tests {
             ),
         ) {
             for layout in layouts() {
-                let mut memory = Moment::of(Words(words.clone()));
+                let mut memory = Moment::new(Words(words.clone()));
                 let found = threads(&mut memory, &layout, BASE).unwrap_or_default();
                 prop_assert!(found.len() <= THREADS);
                 let (mut codes, mut functions) = (Codes::new(layout, &Budget::new(64)), Functions::default());

@@ -128,7 +128,7 @@ impl SessionError {
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Attach(AttachError::ProcessGone { .. }) => FailureKind::Gone,
-            Self::Process(error) => FailureKind::of(error),
+            Self::Process(error) => FailureKind::for_process(error),
             Self::Kmod(error) | Self::Set(SetError::Kmod(error)) => error.kind(),
             Self::Full { .. }
             | Self::NamesFull

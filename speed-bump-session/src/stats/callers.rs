@@ -1,16 +1,16 @@
-//! Who calls a function, as reports have it.
+//! The callers of a function, for reports.
 
 use speed_bump_abi::callers::PairTimes;
 pub use speed_bump_experiment::report::session::CallerReport;
 
 use crate::probe::plan::SelectedFunction;
 
-/// The calls by this function, which a target may select or not.
+/// The calls by this function, whether or not a target selects it.
 pub fn by(caller: &SelectedFunction, times: PairTimes) -> CallerReport {
     CallerReport::new(caller.name.clone(), caller.file.clone(), caller.line, times)
 }
 
-/// What there is to say of calls whose caller is in no pair.
+/// The warning about calls that belong to no pair.
 pub fn without_caller(calls: u64) -> Option<String> {
     (calls > 0).then(|| {
         format!(

@@ -1,7 +1,7 @@
-//! Numbers that no process can have had.
+//! Recognises impossible numbers.
 //!
-//! What a helper counts lies in memory that its process can write. Numbers that are merely wrong cannot be
-//! told from others; these can.
+//! A helper's counts are in memory that its process can write. We cannot detect numbers that are merely
+//! wrong, but we can detect these.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ const PROCESSORS: u64 = 8_192;
 /// Threads that a machine can have (`PID_MAX_LIMIT`, include/linux/threads.h).
 const THREADS: u64 = 1 << 22;
 
-/// What there is to say of these functions after a session of this length, if that is anything.
+/// The warning about these functions after a session of this length, if there is one.
 pub fn warning<'a>(
     functions: impl Iterator<Item = &'a FunctionReport>,
     duration: Duration,
 ) -> Option<String> {
-    // What was asked for of the last delays may not be over yet.
+    // The last delays may not be over yet.
     let ns = Nanos::from(duration).0.saturating_add(Nanos::MAX_DELAY.0);
     let most = Most { calls: ns.saturating_mul(PROCESSORS), time: Nanos(ns.saturating_mul(THREADS)) };
     let mut wrong = functions.filter(|function| most.is_exceeded_by(function));
@@ -36,11 +36,11 @@ pub fn warning<'a>(
     ))
 }
 
-/// The most that there can be.
+/// The greatest possible values.
 struct Most {
-    /// Each takes a nanosecond of a processor at least.
+    /// Each takes at least a nanosecond of a processor.
     calls: u64,
-    /// Each thread has as much as there was.
+    /// Each thread can have the length of the session.
     time: Nanos,
 }
 

@@ -1,5 +1,5 @@
-//! Where delays were longer than asked for, on average, and why: a pure function of what was counted and of
-//! what the processes waited for meanwhile.
+//! Where delays were longer than requested, on average, and why: a pure function of the counts and of what
+//! the processes waited for.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use speed_bump_abi::Histogram;
 use super::median::{interrupted, interrupted_part};
 use crate::{probe::cost::Floors, units::Nanos};
 
-/// A mean that is over the request by less is not spoken of, in thousandths: a tenth.
+/// We do not report a mean that exceeds the request by less than this, in thousandths: a tenth.
 const TOLD_FROM: u64 = 1_100;
-/// What waiting explains if it comes to that part of what delays were too long, or more: one part in so many.
-/// Threads wait at other times as well, and some that have waited have ended.
+/// Waiting explains excess delays if it amounts to at least one part in this many of them. Threads also wait
+/// at other times, and some that have waited have ended.
 const EXPLAINS: u64 = 4;
 
-/// The mean of delays over that of their requests, in thousandths.
+/// The mean delay divided by the mean request, in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Times(pub u64);
 
@@ -35,19 +35,19 @@ impl fmt::Display for Times {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// Less was asked for than a delayed call takes at the probe site, warm.
+    /// The request is less than a delayed call takes at the probe site, warm.
     Floor,
-    /// The same after a sleep, or after much other code: the calls do not follow each other closely.
+    /// The same after a sleep, or after much other code: for calls that do not follow each other closely.
     ColdFloor,
-    /// The threads waited for a processor that others had.
+    /// The threads waited for a processor.
     Preemption,
     /// The hypervisor gave the processors to other machines.
     Steal,
-    /// The control group had used up its share of processor time.
+    /// The control group had used up its processor time.
     CpuQuota,
-    /// The threads waited for Python's lock, which they give up in long delays.
+    /// The threads waited for Python's lock, which they release in long delays.
     InterpreterLock,
-    /// Nothing of that, or the session has not ended yet.
+    /// None of these, or the session has not ended yet.
     Unknown,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for Cause {
 }
 
 impl Cause {
-    /// What can be done about it, to go on after what happened; empty where nothing is known.
+    /// The way out, as a continuation of the cause; empty if there is none.
     pub fn way_out(self) -> &'static str {
         match self {
             Self::Floor | Self::ColdFloor => {
@@ -90,38 +90,38 @@ impl Cause {
     }
 }
 
-/// A mean that is over its request by a tenth and more.
+/// A mean that exceeds its request by a tenth or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Inexact {
-    /// How many times the request the mean is.
+    /// The mean divided by the request.
     pub over: Times,
-    /// What most likely kept the delays from being exact.
+    /// The cause.
     pub cause: Cause,
 }
 
-/// Delays whose requests are compared to what they took.
+/// Delays to compare with their requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Delays<'a> {
-    /// How many there were.
+    /// Their number.
     pub delayed: u64,
     /// The sum of the requests.
     pub requested: Nanos,
-    /// The sum of what they took.
+    /// The sum of their durations.
     pub delivered: Nanos,
-    /// How long each of them was, as far as that is known.
+    /// Their histogram, if known.
     pub histogram: Option<&'a Histogram>,
-    /// The least that one can take.
+    /// The smallest possible delay.
     pub floors: Floors,
 }
 
-/// What the processes of a session, and its machine, waited for while it lasted.
+/// What the processes of a session, and its machine, waited for during the session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
-    /// The threads of the processes, for a processor that others had.
+    /// The threads of the processes, for a processor.
     pub for_processor: Nanos,
-    /// The machine's processors, for their hypervisor: the processes' part of it.
+    /// The machine's processors, for their hypervisor: the processes' share of that.
     pub for_hypervisor: Nanos,
-    /// The processes' control groups, for their next share of processor time.
+    /// The processes' control groups, for more processor time.
     pub for_quota: Nanos,
 }
 
@@ -150,7 +150,7 @@ fn cause(delays: &Delays<'_>, waited: Option<&Waited>, too_long: Nanos) -> Cause
     }
     let Some(waited) = waited else { return Cause::Unknown };
     let explains = |waited: Nanos| waited.0 > 0 && waited.0 >= too_long.0 / EXPLAINS;
-    // A group that has used up its share waits for a processor as well.
+    // A group that has used up its processor time waits for a processor as well.
     if explains(waited.for_quota) {
         return Cause::CpuQuota;
     }
@@ -165,12 +165,12 @@ fn cause(delays: &Delays<'_>, waited: Option<&Waited>, too_long: Nanos) -> Cause
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::median::tests::of;
+    use crate::stats::median::tests::histogram_of;
 
     const FLOORS: Floors = Floors { warm: Nanos(1_000), cold: Nanos(7_000) };
 
     fn decided(requested: u64, delivered: &[u64], waited: Option<Waited>) -> Option<(u64, Cause)> {
-        let histogram = of(requested, delivered);
+        let histogram = histogram_of(requested, delivered);
         let delays = Delays {
             delayed: delivered.len() as u64,
             requested: Nanos(requested * delivered.len() as u64),
@@ -223,7 +223,7 @@ mod tests {
         let waited = waited(MS, MS, MS);
         assert_eq!(decided(500, &[1_000; 4], waited), Some((2_000, Cause::Floor)));
         assert_eq!(decided(1_000, &[6_000; 4], waited), Some((6_000, Cause::ColdFloor)));
-        // Above both, without any interruption: something that nobody thought of.
+        // Above both, without any interruption: an unknown cause.
         assert_eq!(decided(8_000, &[10_000; 4], waited), Some((1_250, Cause::Unknown)));
         // Interrupted, though a cold call would take longer as well.
         assert_eq!(decided(6_000, &[6_100, 90_000], waited).map(|(_, cause)| cause), Some(Cause::CpuQuota));
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_was_waited_for_is_named() {
-        let mut histogram = of(MS, &INTERRUPTED);
+        let mut histogram = histogram_of(MS, &INTERRUPTED);
         histogram.words[Histogram::LOCKED_OUT] = 1;
         let delays = Delays {
             delayed: 4,

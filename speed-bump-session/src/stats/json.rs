@@ -18,7 +18,7 @@ pub enum JsonError {
 }
 
 impl JsonError {
-    /// Whether it could not be written as nobody reads it.
+    /// Whether it could not be written because the reader is gone.
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Write(OutputError { error, .. }) if error.kind() == io::ErrorKind::BrokenPipe)
     }
@@ -33,7 +33,7 @@ impl From<serde_json::Error> for JsonError {
 /// Writes a report as JSON.
 ///
 /// # Errors
-/// It could not be expressed, or written.
+/// It could not be expressed, or not written.
 pub fn write(report: &impl Serialize, to: &Output) -> Result<(), JsonError> {
     Ok(to.write(Content::Json(&text(report)?))?)
 }

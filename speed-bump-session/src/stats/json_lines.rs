@@ -1,4 +1,4 @@
-//! The report as lines of JSON, one from time to time while a session goes on.
+//! The report as lines of JSON, written at intervals during a session.
 
 use std::{
     fs::{File, OpenOptions},
@@ -13,10 +13,10 @@ use rustix::fs::OFlags;
 use super::{json::JsonError, output::OutputError, report::SessionReport};
 use crate::printable::printable_json;
 
-/// How often there is a line.
+/// The interval.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Where they go. Lines are added to a file that is there.
+/// The destination. Lines are appended to an existing file.
 #[derive(Debug)]
 pub struct JsonLines {
     path: PathBuf,
@@ -26,8 +26,8 @@ pub struct JsonLines {
 }
 
 impl JsonLines {
-    /// Opens what is at a path, `-` for standard output. A symbolic link is not followed: in a folder like
-    /// /tmp anybody may have put it there.
+    /// Opens a path, `-` for standard output. Does not follow a symbolic link: in a folder like /tmp any user
+    /// may have put it there.
     ///
     /// # Errors
     /// It cannot be written to; a FIFO has no reader.
@@ -37,7 +37,7 @@ impl JsonLines {
         Ok(Self { path: path.to_owned(), file, due: Instant::now() + EVERY })
     }
 
-    /// Writes a line if it is time for one.
+    /// Writes a line if it is time.
     ///
     /// # Errors
     /// It cannot be written.
@@ -46,7 +46,7 @@ impl JsonLines {
         if now < self.due {
             return Ok(());
         }
-        // Those that were missed are left out.
+        // Missed lines are left out.
         self.due = (self.due + EVERY).max(now);
         report().map_or(Ok(()), |report| self.write(&report))
     }

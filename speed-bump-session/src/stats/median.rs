@@ -1,19 +1,19 @@
-//! What a histogram of delays tells: the median, and how much of what was too long comes from interruptions.
+//! Derives from a histogram of delays: the median, and how much of the excess comes from interruptions.
 
 use speed_bump_abi::Histogram;
 
 use crate::units::Nanos;
 
-/// Delays that are in the histogram. The counts may be what a process says.
+/// The number of delays in the histogram. The counts may come from the process.
 fn recorded(histogram: &Histogram) -> u64 {
     let buckets = histogram.words.iter().skip(Histogram::SHORT);
     buckets.fold(0, |sum, count| sum.saturating_add(*count))
 }
 
-/// By how many parts of its request a delay in a bucket was too long, on average.
+/// The average excess of a delay in a bucket, relative to its request.
 ///
-/// The first is taken for exact: with a spin that ends in time, most of what is in there lies at its
-/// beginning. Nobody knows how far the last one goes.
+/// The first bucket counts as exact: with a spin that ends in time, most of its delays are near its
+/// beginning. The last bucket has no known end.
 fn parts(bucket: usize) -> f64 {
     let (from, to) = Histogram::bounds(bucket);
     match bucket {
@@ -23,8 +23,8 @@ fn parts(bucket: usize) -> f64 {
     }
 }
 
-/// How many times its request the median delay took. `None` where less than half of the delays are in the
-/// histogram, or the median is among those that ended early.
+/// The median delay divided by its request. `None` if less than half of the delays are in the histogram, or
+/// the median is among those that ended early.
 pub(super) fn median_times(histogram: &Histogram, delayed: u64) -> Option<f64> {
     let recorded = recorded(histogram);
     if recorded == 0 || recorded < delayed / 2 {
@@ -45,20 +45,20 @@ pub(super) fn median_times(histogram: &Histogram, delayed: u64) -> Option<f64> {
     None
 }
 
-/// What the median call lost to its delay.
+/// The median loss of a call to its delay.
 ///
-/// Where doses changed, it is the median of how many times its request a call lost, of the mean request.
+/// If doses changed, it is the median of loss divided by request, times the mean request.
 pub fn median(histogram: &Histogram, delayed: u64, requested: Nanos) -> Option<Nanos> {
     let times = median_times(histogram, delayed)?;
     Some(Nanos((requested.0 as f64 / delayed.max(1) as f64 * times).round() as u64))
 }
 
-/// Delays that were interrupted when they were over.
+/// The number of delays that were interrupted near their end.
 pub fn interrupted(histogram: &Histogram) -> u64 {
     histogram.words.get(Histogram::INTERRUPTED).copied().unwrap_or(0).min(recorded(histogram))
 }
 
-/// How much of what delays were too long comes from the interrupted ones, which are the longest: 0 to 1.
+/// The part of the excess that comes from interrupted delays, which are the longest: 0 to 1.
 pub(super) fn interrupted_part(histogram: &Histogram) -> f64 {
     let mut left = interrupted(histogram);
     let (mut of_interrupted, mut all) = (0.0, 0.0);
@@ -75,8 +75,8 @@ pub(super) fn interrupted_part(histogram: &Histogram) -> f64 {
 pub(super) mod tests {
     use super::*;
 
-    /// Delays that took so long where so much was asked for.
-    pub(in crate::stats) fn of(requested: u64, delivered: &[u64]) -> Histogram {
+    /// The histogram of delays of these lengths, for one request.
+    pub(in crate::stats) fn histogram_of(requested: u64, delivered: &[u64]) -> Histogram {
         let mut histogram = Histogram::default();
         for delivered in delivered {
             histogram.words[Histogram::position(*delivered, requested)] += 1;
@@ -89,7 +89,7 @@ pub(super) mod tests {
 
     fn median_of(requested: u64, delivered: &[u64]) -> Option<u64> {
         let count = delivered.len() as u64;
-        median(&of(requested, delivered), count, Nanos(requested * count)).map(|median| median.0)
+        median(&histogram_of(requested, delivered), count, Nanos(requested * count)).map(|median| median.0)
     }
 
     #[test]
@@ -123,7 +123,7 @@ pub(super) mod tests {
     fn what_is_not_known_is_not_said() {
         assert_eq!(median_of(1_000, &[]), None);
         assert_eq!(median_of(1_000, &[10, 10, 1_000]), None, "most ended early");
-        let half = of(1_000, &[1_000; 10]);
+        let half = histogram_of(1_000, &[1_000; 10]);
         assert_eq!(median(&half, 21, Nanos(21_000)), Some(Nanos(1_000)));
         assert_eq!(median(&half, 22, Nanos(22_000)), None, "most are nowhere");
         let nonsense = Histogram { words: [u64::MAX; Histogram::WORDS] };
@@ -133,7 +133,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_longest_delays_are_the_interrupted_ones() {
-        let part = |delivered: &[u64]| interrupted_part(&of(1_000_000, delivered));
+        let part = |delivered: &[u64]| interrupted_part(&histogram_of(1_000_000, delivered));
         assert!((part(&[1_000_000, 1_000_000, 9_000_000]) - 1.0).abs() < 1e-9);
         assert!(part(&[1_040_000; 9]).abs() < 1e-9);
         let half = part(&[1_040_000, 1_040_000, 1_040_000, 1_040_000, 1_160_000]);

@@ -1,5 +1,5 @@
-//! Where a report goes: to a file that is whole or not there, to what else is at a path, or to standard
-//! output.
+//! The destination of a report: a file that is written completely or not at all, another kind of file, or
+//! standard output.
 
 mod place;
 
@@ -12,24 +12,24 @@ use std::{
 
 use crate::{printable::printable_json, sys::descriptor};
 
-/// Where a report is written: a file, or an open descriptor.
+/// The destination of a report.
 #[derive(Debug)]
 pub enum Output {
     /// Standard output: `-` on the command line.
     Stdout,
-    /// A descriptor that we were started with, by one of its names (`/dev/stdout`, `/dev/fd/63`), which is a
-    /// symbolic link.
+    /// A descriptor that we inherited, by one of its names (`/dev/stdout`, `/dev/fd/63`), which are symbolic
+    /// links.
     Descriptor(PathBuf, OwnedFd),
-    /// What is at a path when the report is written; mostly a file, or nothing yet.
+    /// Whatever is at a path when the report is written; mostly a file, or nothing yet.
     Path(PathBuf),
 }
 
-/// What is written.
+/// The contents.
 #[derive(Clone, Copy, Debug)]
 pub enum Content<'a> {
-    /// This, as it is.
+    /// This text, unchanged.
     Bytes(&'a [u8]),
-    /// JSON: exact in a file, and elsewhere, where a terminal may show it, with everything in it visible.
+    /// JSON: exact in a file; elsewhere, where a terminal may show it, with everything made visible.
     Json(&'a str),
 }
 
@@ -44,11 +44,11 @@ pub struct OutputError {
 }
 
 impl Output {
-    /// Takes a path as it was given, `-` for standard output, and tries, without leaving anything behind,
-    /// whether a report can be written there: better known before an hour's session than after it.
+    /// Takes a path from the user, `-` for standard output, and checks that a report can be written there,
+    /// without leaving anything behind: better now than after an hour's session.
     ///
     /// # Errors
-    /// The folder is missing or not writable, or what is there takes no report: a folder, a disk.
+    /// The folder is missing or not writable, or the path leads to something unsuitable: a folder, a disk.
     pub fn at(path: PathBuf) -> Result<Self, OutputError> {
         if path.as_os_str() == "-" {
             return Ok(Self::Stdout);
@@ -63,11 +63,11 @@ impl Output {
         Ok(Self::Path(path))
     }
 
-    /// Writes the report. A file appears whole under its name, by renaming; a symbolic link of that name is
-    /// replaced, not followed. Into a device or a FIFO it is written.
+    /// Writes the report. A file appears complete under its name, by renaming; a symbolic link with that name
+    /// is replaced, not followed. A device or a FIFO is written to.
     ///
     /// # Errors
-    /// The folder is missing or not writable, the disk is full, or nobody reads.
+    /// The folder is missing or not writable, the disk is full, or there is no reader.
     pub fn write(&self, content: Content<'_>) -> Result<(), OutputError> {
         let (to, written) = match self {
             Self::Stdout => {

@@ -1,4 +1,4 @@
-//! The report of a session: one record, of which every output is a rendering.
+//! The report of a session: one record; every output is rendered from it.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -19,38 +19,38 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// Name and version of the JSON form; a change that readers would notice gets another number.
+/// Name and version of the JSON form; incompatible changes get another number.
 pub const SCHEMA: &str = "speed-bump/session/1";
 
-/// What a session counted.
+/// The counts of a session.
 #[derive(Clone, Debug, Serialize)]
 pub struct SessionReport {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// The process that was attached to; the first of several.
+    /// The attached process; the first of several.
     pub pid: Pid,
     /// All processes that were named on the command line.
     pub pids: Vec<Pid>,
     /// Processes covered over the session, children included.
     pub processes: usize,
-    /// Who spun.
+    /// The engine.
     pub engine: EngineKind,
     /// From attach to detach.
     #[serde(rename = "duration_ns", serialize_with = "as_nanos")]
     pub duration: Duration,
     /// One record for each line of the targets file, in its order.
     pub targets: Vec<TargetReport>,
-    /// How far and why the delays were too long on average, all targets together; `None` where they were not,
-    /// by a tenth.
+    /// How far delays exceeded their requests on average, over all targets, and why; `None` if by less than a
+    /// tenth.
     pub inexact: Option<Inexact>,
-    /// What went wrong without ending the session.
+    /// Problems that did not end the session.
     pub warnings: Vec<String>,
-    /// Those of them that say why calls were missed: what was counted is less than what there was.
+    /// Those of them that say why calls were missed: there were more calls than the counts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missed_calls: Vec<String>,
 }
 
-/// What was counted for one target.
+/// The counts of a target.
 #[derive(Clone, Debug, Serialize)]
 pub struct TargetReport {
     /// The target's `id=`, or its pattern.
@@ -59,68 +59,68 @@ pub struct TargetReport {
     pub kind: TargetKind,
     /// The patterns, as written.
     pub pattern: String,
-    /// Who spun.
+    /// The engine.
     pub engine: EngineKind,
     /// How calls became visible; absent when nothing was selected.
     pub entry: Option<Entry>,
-    /// The smallest delay possible at its sites: of several, the largest floor.
+    /// The smallest possible delay at its sites: of several, the largest floor.
     pub floor_ns: Nanos,
     /// The same for calls that come after a sleep, or much other code.
     pub cold_floor_ns: Nanos,
-    /// The delay asked for, per trigger.
+    /// The requested delay per trigger.
     pub requested_ns: Nanos,
     /// Every how many matching calls.
     pub frequency: u64,
-    /// Calls seen.
+    /// Number of calls.
     pub calls: u64,
-    /// Calls delayed.
+    /// Number of delayed calls.
     pub delayed: u64,
     /// Calls that the engine `signal` should have delayed and could not, safely.
     pub missed: u64,
-    /// Sum of the delays as they were.
+    /// Sum of the delays that were delivered.
     pub delivered_ns: Nanos,
-    /// The delay in the middle; `None` where it is not known.
+    /// The median delay; `None` if unknown.
     pub median_ns: Option<Nanos>,
-    /// Delays that were interrupted when they were over; `None` where that is not known.
+    /// Number of delays that were interrupted near their end; `None` if unknown.
     pub interrupted: Option<u64>,
-    /// How far and why the delays were too long on average; `None` where they were not, by a tenth.
+    /// How far delays exceeded their requests on average, and why; `None` if by less than a tenth.
     pub inexact: Option<Inexact>,
     /// The functions, most delayed first, then most called, then by name.
     pub functions: Vec<FunctionReport>,
 }
 
-/// What was counted for one function.
+/// The counts of a function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FunctionReport {
     /// Symbol, qualified name, or `provider:name`.
     pub name: String,
-    /// The file that it lies in, as the process sees it.
+    /// Its file, as the process sees it.
     pub file: PathBuf,
     /// The line of its definition, where known.
     pub line: Option<u32>,
-    /// Calls seen.
+    /// Number of calls.
     pub calls: u64,
-    /// Calls delayed.
+    /// Number of delayed calls.
     pub delayed: u64,
     /// Calls that the engine `signal` should have delayed and could not, safely.
     pub missed: u64,
-    /// Sum of the delays asked for.
+    /// Sum of the requested delays.
     pub requested_ns: Nanos,
-    /// Sum of the delays as they were.
+    /// Sum of the delays that were delivered.
     pub delivered_ns: Nanos,
-    /// The delay in the middle; `None` where it is not known.
+    /// The median delay; `None` if unknown.
     pub median_ns: Option<Nanos>,
-    /// Delays that were interrupted when they were over; `None` where that is not known.
+    /// Number of delays that were interrupted near their end; `None` if unknown.
     pub interrupted: Option<u64>,
-    /// How far and why the delays were too long on average; `None` where they were not, by a tenth.
+    /// How far delays exceeded their requests on average, and why; `None` if by less than a tenth.
     pub inexact: Option<Inexact>,
-    /// How long each of them was, as far as that is known.
+    /// The histogram of the delays, if known.
     #[serde(skip)]
     pub histogram: Option<Box<Histogram>>,
-    /// Its times, where calls were timed.
+    /// Its times, if calls were timed.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub times: Option<TimesReport>,
-    /// Who called it, most calls first; `None` where that was not recorded, or nobody did.
+    /// Its callers, most calls first; `None` if callers were not recorded, or there were none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callers: Option<Vec<CallerReport>>,
 }
@@ -146,19 +146,19 @@ impl FunctionReport {
         }
     }
 
-    /// The same with its times, where calls were timed.
+    /// Adds its times, if calls were timed.
     #[must_use]
     pub fn with_times(self, times: Option<FunctionTimes>) -> Self {
         Self { times: times.map(|times| TimesReport::new(self.calls, times)), ..self }
     }
 
-    /// The same with who called it, where that is known.
+    /// Adds its callers, if known.
     #[must_use]
     pub fn with_callers(self, callers: Option<Vec<CallerReport>>) -> Self {
         Self { callers, ..self }
     }
 
-    /// The same with what is known of how long its delays were.
+    /// Adds the histogram of its delays, if known.
     #[must_use]
     pub fn with_histogram(self, histogram: Option<&Histogram>) -> Self {
         Self {
@@ -180,12 +180,12 @@ impl FunctionReport {
     }
 }
 
-/// Adds up what functions have.
+/// The sum of a value over functions.
 fn sum(functions: &[FunctionReport], of: impl Fn(&FunctionReport) -> u64) -> u64 {
     functions.iter().fold(0, |sum, function| sum.saturating_add(of(function)))
 }
 
-/// The histogram of several functions' delays.
+/// The common histogram of several functions' delays.
 fn together<'a>(functions: impl Iterator<Item = &'a FunctionReport>) -> Option<Histogram> {
     let mut histograms = functions.filter_map(|function| function.histogram.as_deref());
     let mut all = *histograms.next()?;
@@ -194,7 +194,7 @@ fn together<'a>(functions: impl Iterator<Item = &'a FunctionReport>) -> Option<H
 }
 
 impl SessionReport {
-    /// Says where delays were too long on average. `waited`: what was waited for, where that is known.
+    /// Fills in where delays were too long on average. `waited`: what the session waited for, if known.
     pub fn judge(&mut self, waited: Option<&Waited>) {
         let functions = self.targets.iter().flat_map(|target| &target.functions);
         let too_long = functions
@@ -228,7 +228,7 @@ impl SessionReport {
             all.delivered = Nanos(all.delivered.0.saturating_add(of_target.delivered.0));
         }
         self.inexact = inexact(&all, waited, too_long).map(|all| {
-            // The floors are the targets': of the causes, that of most of what was too long.
+            // The floors belong to targets: the session's cause is the one with the largest excess.
             let excess =
                 |function: &&FunctionReport| function.delivered_ns.0.saturating_sub(function.requested_ns.0);
             let functions = self.targets.iter().flat_map(|target| &target.functions);
@@ -240,8 +240,8 @@ impl SessionReport {
 }
 
 impl TargetReport {
-    /// A target with its functions, of which every call was to be delayed. How they became visible, and what
-    /// that cost, is not said.
+    /// A target with its functions, of which every call was to be delayed. Does not set how they became
+    /// visible, and at what cost.
     pub fn new(
         target: &Target,
         engine: EngineKind,
@@ -271,7 +271,7 @@ impl TargetReport {
         report
     }
 
-    /// Fills in the functions, their order and the sums over them.
+    /// Sets the functions, in order, and the sums over them.
     pub fn set_functions(&mut self, mut functions: Vec<FunctionReport>) {
         functions.sort_by(|a, b| {
             (b.delivered_ns, b.calls, &a.name, &a.file).cmp(&(a.delivered_ns, a.calls, &b.name, &b.file))

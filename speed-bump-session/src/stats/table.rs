@@ -14,10 +14,10 @@ use crate::{
     units::Nanos,
 };
 
-/// How many functions of all targets a table shows unless told otherwise.
+/// How many functions of all targets a table shows by default.
 pub const FUNCTIONS_SHOWN: usize = 20;
 
-/// Functions whose delays were too long that are named below the table.
+/// How many functions with excessive delays are named below the table.
 const INEXACT_NAMED: usize = 5;
 
 /// Renders the final table: a line for each target, then its busiest functions.
@@ -47,7 +47,7 @@ pub fn render(report: &SessionReport, functions_shown: usize) -> String {
     aligned(rows) + &inexact(report)
 }
 
-/// What there is to say below the table of means that are over their requests; the worst first.
+/// The text below the table about means that exceed their requests; the worst first.
 fn inexact(report: &SessionReport) -> String {
     let functions = report.targets.iter().flat_map(|target| &target.functions);
     let mut functions: Vec<_> =
@@ -69,13 +69,13 @@ fn inexact(report: &SessionReport) -> String {
     text
 }
 
-/// `, 31 % of its delays were interrupted`; nothing where that is not known.
+/// `, 31 % of its delays were interrupted`; empty if unknown.
 fn interrupted_share(interrupted: Option<u64>, delayed: u64) -> String {
     let share = interrupted.and_then(|count| count.saturating_mul(100).checked_div(delayed));
     share.map_or_else(String::new, |share| format!(", {share} % of its delays were interrupted"))
 }
 
-/// The line that says of a session as a whole that its delays were too long; nothing where they were not.
+/// The line about excessive delays in the whole session; `None` if there were none.
 pub fn session_inexact(report: &SessionReport) -> Option<String> {
     let Inexact { over, cause } = report.inexact?;
     let way_out = cause.way_out();
@@ -91,8 +91,8 @@ pub struct Size {
     pub columns: usize,
 }
 
-/// Renders the table that is refreshed while the session runs: the busiest functions of all targets, within
-/// this size. Names give way to the numbers.
+/// Renders the table that is refreshed during the session: the busiest functions of all targets, within this
+/// size. Names are shortened to make room for numbers.
 pub fn render_live(report: &SessionReport, size: Size) -> String {
     let mut functions: Vec<&FunctionReport> =
         report.targets.iter().flat_map(|target| &target.functions).collect();
@@ -117,14 +117,14 @@ fn heading(first: &str, timed: bool) -> Vec<String> {
     cells.into_iter().take(if timed { 8 } else { 6 }).map(str::to_owned).collect()
 }
 
-/// A sum of own times means something; cumulative times have each other in them.
+/// The sum of own times is meaningful; cumulative times overlap.
 fn times_of_target(target: &TargetReport) -> [String; 2] {
     let own = target.functions.iter().filter_map(|function| function.times).map(|times| times.own_ns.0);
     let own = own.reduce(u64::saturating_add);
     [own.map_or_else(nothing, |own| Nanos(own).to_string()), nothing()]
 }
 
-/// Where there is nothing to say.
+/// An empty cell.
 fn nothing() -> String {
     "-".to_owned()
 }
@@ -152,15 +152,16 @@ fn function_row(indent: &str, function: &FunctionReport, timed: bool) -> Vec<Str
     row
 }
 
-/// As people write it. What is not mangled is shown as it is: Python's names never begin like that.
+/// The name in its source language. A name that is not mangled is shown unchanged: Python's names never look
+/// mangled.
 fn name_of(function: &FunctionReport) -> String {
     for_people(&function.name).unwrap_or_else(|| function.name.clone())
 }
 
-/// Stands before a mean that is over its request.
+/// Precedes a mean that exceeds its request.
 const MARK: char = '!';
 
-/// What a delayed call lost on average.
+/// The mean loss of a delayed call.
 fn mean(delivered_ns: u64, delayed: u64, is_inexact: bool) -> String {
     match delivered_ns.checked_div(delayed) {
         Some(mean) if is_inexact => format!("{MARK} {}", Nanos(mean)),
@@ -169,7 +170,7 @@ fn mean(delivered_ns: u64, delayed: u64, is_inexact: bool) -> String {
     }
 }
 
-/// What the delayed call in the middle lost.
+/// The median loss of a delayed call.
 fn median(median_ns: Option<Nanos>) -> String {
     median_ns.map_or_else(|| "-".into(), |median| median.to_string())
 }

@@ -1,27 +1,27 @@
-//! Own and cumulative times of functions: what there is to say of calls that are not timed.
+//! Own and cumulative times of functions: warnings about calls that are not timed.
 
 use speed_bump_abi::CALLS_DEPTH;
 pub use speed_bump_experiment::report::session::TimesReport;
 
 use crate::probe::plan::SelectedFunction;
 
-/// Calls whose time is in no sum.
+/// Numbers of calls whose time is not in any sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Untimed {
-    /// Their end was not seen in its turn.
+    /// Calls whose end was not seen at its turn.
     pub unmatched: u64,
-    /// There was no room for them.
+    /// Calls without room.
     pub without_room: u64,
 }
 
 impl Untimed {
-    /// What there is to say of calls of Python functions.
+    /// The warnings about calls of Python functions.
     pub fn of_python(self) -> impl Iterator<Item = String> {
         const UNSEEN: &str = "not seen in its turn, as where greenlets switch in the middle of calls";
         self.warnings("calls", UNSEEN, 2048)
     }
 
-    /// What there is to say of calls of native functions.
+    /// The warnings about calls of native functions.
     pub fn of_native(self) -> impl Iterator<Item = String> {
         const UNSEEN: &str =
             "not seen, as where an exception or longjmp leaves a function, or a thread changes its stack";
@@ -47,16 +47,16 @@ impl Untimed {
 
 impl std::ops::AddAssign for Untimed {
     fn add_assign(&mut self, other: Self) {
-        // Processes write them.
+        // The process controls these names.
         self.unmatched = self.unmatched.saturating_add(other.unmatched);
         self.without_room = self.without_room.saturating_add(other.without_room);
     }
 }
 
-/// How many functions are named that are not timed.
+/// How many functions without times we name.
 const NAMED: usize = 5;
 
-/// What there is to say of functions that are not timed, and why each is not.
+/// The warnings about functions that are not timed, with the reasons.
 pub fn not_timed<'a>(functions: impl Iterator<Item = (&'a SelectedFunction, &'a str)>) -> Vec<String> {
     let mut functions = functions.peekable();
     let mut texts: Vec<String> = functions

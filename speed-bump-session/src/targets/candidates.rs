@@ -1,4 +1,4 @@
-//! What a target that selects nothing may have meant: the names in the process that come nearest to its
+//! What a target that selects nothing may have meant: the names in the process that are most similar to its
 //! patterns.
 
 use std::collections::HashMap;
@@ -13,11 +13,11 @@ use super::{
 /// A function that a target may have meant.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'c> {
-    /// As [`Target::module`] is matched against.
+    /// The text that [`Target::module`] is matched with.
     pub module: &'c str,
-    /// Its name in full; that of a USDT probe is `provider:name`.
+    /// Its full name; that of a USDT probe is `provider:name`.
     pub name: &'c str,
-    /// What else it is called.
+    /// Its other names.
     pub aliases: &'c [String],
 }
 
@@ -28,24 +28,23 @@ impl<'c> From<(&'c str, &'c str)> for Candidate<'c> {
 }
 
 impl Target {
-    /// The candidates that come nearest to what this target asks for, at most `limit`, best first, as lines
-    /// that select them.
+    /// The candidates that are most similar to this target, at most `limit`, best first, as lines that select
+    /// them.
     ///
-    /// First come those that match but for the case of letters; then those that
-    /// contain the pattern (`SelfAttention.forward` for `forward`), have the same name and other parameters,
-    /// or differ from it by a few letters, the fewest first; then the right names in other modules, and other
-    /// names in the right module. Of a candidate with several names, the nearest one counts.
+    /// First come those that match except for case. Then those that contain the pattern
+    /// (`SelfAttention.forward` for `forward`), have the same name and other parameters, or differ from it by
+    /// a few letters, the fewest first. Then the right names in other modules, and other names in the right
+    /// module. Of a candidate's names, the most similar counts.
     ///
-    /// A hundred thousand candidates take a fraction of a second: when a fixed amount of comparing letters is
-    /// used up, the candidates after that are only tried for the case of letters and for containing the
-    /// pattern.
+    /// A hundred thousand candidates take a fraction of a second: once a fixed amount of comparing letters is
+    /// used up, we compare the other candidates only for case and for containing the pattern.
     pub fn nearest<'c, C: Into<Candidate<'c>>>(
         &self,
         candidates: impl IntoIterator<Item = C>,
         limit: usize,
     ) -> Vec<String> {
-        // These patterns compiled once; if they do not in lower case, there is nothing to propose.
-        let (Ok(module), Ok(names)) = (Gauge::new(self.module.as_str()), NameGauge::of(self)) else {
+        // These patterns compiled once; if they do not in lower case, there is nothing to suggest.
+        let (Ok(module), Ok(names)) = (Gauge::new(self.module.as_str()), NameGauge::new(self)) else {
             return Vec::new();
         };
         let dotted = dotted::applies(&self.module);
@@ -70,7 +69,7 @@ impl Target {
     }
 }
 
-/// How many pairs of letters are compared for one target: some 0.1 s.
+/// How many pairs of letters we compare for one target: some 0.1 s.
 const BUDGET: usize = 1 << 25;
 /// The score of the right name in another module.
 const ELSEWHERE: u32 = 1_000;
@@ -78,20 +77,20 @@ const ELSEWHERE: u32 = 1_000;
 const OTHER_NAME: u32 = 2_000;
 /// The score of containing the pattern; the best that is not a match.
 const CONTAINED: u32 = 1;
-/// A pattern of fewer letters is contained in too much to mean anything.
+/// A pattern of fewer letters is contained in too many names to mean anything.
 const FEWEST_CONTAINED: usize = 3;
 
-/// Measures how far names are from what a target says, in each way in which that can be read.
+/// Measures how far names are from a target, for each reading of the target.
 struct NameGauge {
     as_pattern: Gauge,
-    /// `f[abi:cxx11](int)` is no class of characters, if a native function is called so.
+    /// `f[abi:cxx11](int)` is not a class of characters, if a native function has that name.
     literally: Option<Gauge>,
-    /// What is before the parameters: `f(int)` is near to `f(long)`.
+    /// The part before the parameters: `f(int)` is near to `f(long)`.
     without_parameters: Option<String>,
 }
 
 impl NameGauge {
-    fn of(target: &Target) -> Result<Self, PatternError> {
+    fn new(target: &Target) -> Result<Self, PatternError> {
         let name = target.name.as_str();
         let is_native = target.kind == TargetKind::Native;
         let as_pattern = match &target.provider {
@@ -110,16 +109,16 @@ impl NameGauge {
         self.as_pattern.letters > 0
     }
 
-    /// How far the nearest name of a candidate is, and which one that is; where none is near, its full name.
+    /// How far a candidate's nearest name is, and which one that is; if none is near, its full name.
     fn nearest<'c>(&self, candidate: &Candidate<'c>, budget: &mut usize) -> (Option<u32>, &'c str) {
         let mut best: (Option<u32>, &str) = (None, candidate.name);
         for name in std::iter::once(candidate.name).chain(candidate.aliases.iter().map(String::as_str)) {
             let gauges = std::iter::once(&self.as_pattern).chain(&self.literally);
-            let near = gauges.filter_map(|gauge| gauge.of(name, budget)).min();
+            let near = gauges.filter_map(|gauge| gauge.distance(name, budget)).min();
             if let Some(near) = near.filter(|near| best.0.is_none_or(|best| *near < best)) {
                 best = (Some(near), name);
             }
-            // The parameters belong to the name: the full one is shown.
+            // The parameters belong to the name, so the full one is shown.
             let is_overload = self.without_parameters.as_deref() == Some(name);
             if is_overload && best.0.is_none_or(|best| CONTAINED < best) {
                 best = (Some(CONTAINED), candidate.name);
@@ -129,7 +128,7 @@ impl NameGauge {
     }
 }
 
-/// `ns::f` of `ns::f(int) const`, if it ends in parameters, or in what follows those.
+/// `ns::f` for `ns::f(int) const`, if it ends in parameters, or in their qualifiers.
 fn without_parameters(name: &str) -> Option<&str> {
     let close = name.rfind(')')?;
     let rest = name.get(close + 1..)?;
@@ -148,23 +147,23 @@ fn without_parameters(name: &str) -> Option<&str> {
     name.get(..open.0).filter(|before| !before.is_empty())
 }
 
-/// Measures how far texts are from one pattern, without regard to case.
+/// Measures how far texts are from one pattern, ignoring case.
 struct Gauge {
     folded: Pattern,
-    /// Matches what contains a text that `folded` matches.
+    /// Matches texts that contain a match of `folded`.
     around: Pattern,
     steps: Vec<Step>,
-    /// How many characters of the pattern stand for themselves.
+    /// The number of the pattern's characters that stand for themselves.
     letters: usize,
-    /// Which they are, as in [`letter_set`].
+    /// These characters, as in [`letter_set`].
     letter_set: u64,
 }
 
-/// A piece of a pattern, one character at a time.
+/// A step of a pattern, one character at a time.
 enum Step {
     /// `*`
     AnyText,
-    /// `?` or a class, of which a letter more or less is no great matter.
+    /// `?` or a class; one letter more or less matters little.
     AnyChar,
     Letter(char),
 }
@@ -183,7 +182,7 @@ impl Gauge {
         Self::with_steps(folded, steps)
     }
 
-    /// A gauge of how far texts are from this one, which is no pattern.
+    /// A gauge for a plain text.
     fn of_text(text: &str) -> Result<Self, PatternError> {
         let folded: String = text.chars().map(fold).collect();
         let pattern = folded.replace('[', "[[]").replace('*', "[*]").replace('?', "[?]");
@@ -202,9 +201,8 @@ impl Gauge {
         Ok(Self { folded, around, steps, letters, letter_set })
     }
 
-    /// How far a text is from the pattern: 0 when it matches but for case; `None` when it is too far to
-    /// mention.
-    fn of(&self, text: &str, budget: &mut usize) -> Option<u32> {
+    /// How far a text is from the pattern: 0 if it matches except for case; `None` if it is too far.
+    fn distance(&self, text: &str, budget: &mut usize) -> Option<u32> {
         let folded: String = text.chars().map(fold).collect();
         if self.folded.matches(&folded) {
             return Some(0);
@@ -215,28 +213,28 @@ impl Gauge {
         self.edits(&folded, budget).map(|edits| CONTAINED + edits)
     }
 
-    /// [`Gauge::of`] for a module, whose dotted names count as well.
+    /// [`Gauge::distance`] for a module, whose dotted names count as well.
     fn of_module(&self, path: &str, dotted: bool, budget: &mut usize) -> Option<u32> {
-        let by_path = self.of(path, budget);
+        let by_path = self.distance(path, budget);
         if !dotted || by_path == Some(0) {
             return by_path;
         }
-        let names = DottedNames::of(path);
-        names.iter().filter_map(|name| self.of(name, budget)).chain(by_path).min()
+        let names = DottedNames::new(path);
+        names.iter().filter_map(|name| self.distance(name, budget)).chain(by_path).min()
     }
 
-    /// How many characters have to be added, dropped or replaced for the pattern to match, when they are few.
+    /// How many characters must be added, dropped or replaced for the pattern to match, if they are few.
     fn edits(&self, text: &str, budget: &mut usize) -> Option<u32> {
         let most = u32::try_from(self.letters / 3).unwrap_or(u32::MAX).min(MAX_EDITS);
-        // Each letter of the pattern that the text has nowhere costs an edit: most candidates end here.
+        // Each letter of the pattern that is nowhere in the text costs an edit: most candidates end here.
         if most == 0 || (self.letter_set & !letter_set(text.chars())).count_ones() > most {
             return None;
         }
         let text: Vec<char> = text.chars().collect();
         *budget = budget.checked_sub(self.steps.len() * text.len())?;
 
-        // Levenshtein's distance, in which `*` takes any number of characters for nothing. `row[n]` is what
-        // it costs that the steps so far match the first n characters.
+        // Levenshtein's distance, in which `*` takes any number of characters at no cost. `row[n]` is the
+        // cost if the steps so far match the first n characters.
         let mut row: Vec<u32> = (0..).take(text.len() + 1).collect();
         for step in &self.steps {
             let mut diagonal = row.first().copied().unwrap_or_default();
@@ -269,7 +267,7 @@ fn letter_set(letters: impl Iterator<Item = char>) -> u64 {
     letters.fold(0, |set, letter| set | 1 << (u32::from(letter) % u64::BITS))
 }
 
-/// The letter in lower case, as far as that is one letter.
+/// The letter in lower case, if that is one letter.
 fn fold(letter: char) -> char {
     let mut lower = letter.to_lowercase();
     match (lower.next(), lower.next()) {
@@ -433,7 +431,7 @@ mod tests {
             ("cbc", "bc", Some(2)),
         ] {
             let gauge = Gauge::new(pattern).unwrap();
-            assert_eq!(gauge.of(text, &mut { usize::MAX }), far, "{pattern} {text}");
+            assert_eq!(gauge.distance(text, &mut { usize::MAX }), far, "{pattern} {text}");
         }
     }
 
@@ -482,9 +480,9 @@ mod tests {
     fn letters_are_compared_as_long_as_the_budget_lasts() {
         let gauge = Gauge::new("abcdefghi").unwrap();
         let mut budget = 9 * 10;
-        assert_eq!(gauge.of("abcdefxxhi", &mut budget), Some(3));
+        assert_eq!(gauge.distance("abcdefxxhi", &mut budget), Some(3));
         assert_eq!(budget, 0);
-        assert_eq!(gauge.of("abcdefghx", &mut budget), None);
+        assert_eq!(gauge.distance("abcdefghx", &mut budget), None);
     }
 
     #[test]

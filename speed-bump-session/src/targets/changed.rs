@@ -1,21 +1,22 @@
-//! Targets of a session that change while it runs: each keeps its place, as reports and doses name it by
-//! that.
+//! Targets of a session that change while it runs: each keeps its place, since reports and doses refer to it
+//! by that.
 
 use std::collections::HashSet;
 
 use super::{Exclusion, Pattern, Target, TargetIndex, TargetKind, Targets, rules::Rules};
 
-/// Targets that come and go.
+/// Added and dropped targets.
 #[derive(Clone, Debug)]
 pub struct TargetChange {
-    /// Those that come.
+    /// The added ones.
     pub add: Vec<Target>,
-    /// Those that go. They keep their places, and what they counted.
+    /// The dropped ones. They keep their places and their counts.
     pub drop: Vec<TargetIndex>,
 }
 
 impl Targets {
-    /// These with others behind them, which take what nobody before them selects, and without some.
+    /// These targets with others added after them, which select what no earlier one selects, and without
+    /// some.
     #[must_use]
     pub fn changed(&self, change: &TargetChange) -> Self {
         let mut targets = self.targets.clone();
@@ -26,19 +27,19 @@ impl Targets {
         }
         let ids = with_own_ids(targets.iter(), change.add.iter());
         targets.extend(change.add.iter().zip(ids).map(|(target, id)| Target { id, ..target.clone() }));
-        Self::of(targets, self.exclusions.clone(), self.main_files.clone())
+        Self::new(targets, self.exclusions.clone(), self.main_files.clone())
     }
 
     /// With their rules.
-    pub(super) fn of(targets: Vec<Target>, exclusions: Vec<Exclusion>, main_files: Vec<Pattern>) -> Self {
+    pub(super) fn new(targets: Vec<Target>, exclusions: Vec<Exclusion>, main_files: Vec<Pattern>) -> Self {
         let rules = |kind: TargetKind| Rules::new(kind, &targets, &exclusions, &main_files);
         let (python, native, usdt) =
             (rules(TargetKind::Python), rules(TargetKind::Native), rules(TargetKind::Usdt));
         Self { python, native, usdt, no_target: None, targets, exclusions, main_files }
     }
 
-    /// What makes these targets of those of another reading: the same pattern is the same target. Returns
-    /// the change, and each target that stays with what its line says now.
+    /// How to change these targets into those of another reading: a target with the same pattern stays.
+    /// Returns the change, and each target that stays, with the options of its new line.
     pub fn change_to(&self, wanted: &Self) -> (TargetChange, Vec<(TargetIndex, Target)>) {
         let mut left: Vec<(TargetIndex, &Target)> = self.iter().filter(|(_, of)| !of.is_dropped).collect();
         let (mut add, mut stay) = (Vec::new(), Vec::new());
@@ -55,7 +56,7 @@ impl Targets {
     }
 }
 
-/// The ids of targets that come behind others: none has that of another.
+/// The ids of targets that are added after others: each is unique.
 pub(super) fn with_own_ids<'t>(
     before: impl Iterator<Item = &'t Target>,
     behind: impl Iterator<Item = &'t Target>,

@@ -1,24 +1,24 @@
-//! Module names of Python files, as far as paths tell them: `/x/site-packages/json/decoder.py` may be
-//! `json.decoder`, `site-packages.json.decoder`, and so on. Nothing is looked up in `sys.path`.
+//! Module names of Python files, from their paths alone: `/x/site-packages/json/decoder.py` may be
+//! `json.decoder`, `site-packages.json.decoder`, and so on. `sys.path` is not used.
 
 use super::pattern::Pattern;
 
-/// Whether a module pattern is tried against dotted names as well as against the path.
+/// Whether a module pattern is matched with dotted names as well as with the path.
 pub(super) fn applies(pattern: &Pattern) -> bool {
     let text = pattern.as_str();
     !(text.contains('/') || text == "*" || text.ends_with(".py") || text.ends_with('>'))
 }
 
-/// The names that the file at `path` may have as a module, one for each component that they can start at.
+/// The names that the file at `path` may have as a module, one for each component at which they can start.
 ///
-/// They are the tails of one text: the path less `/__init__.py` or `.py`, with `/` read as `.`.
+/// They are suffixes of one text: the path less `/__init__.py` or `.py`, with `.` for each `/`.
 pub(super) struct DottedNames {
     dotted: String,
     starts: Vec<usize>,
 }
 
 impl DottedNames {
-    pub(super) fn of(path: &str) -> Self {
+    pub(super) fn new(path: &str) -> Self {
         let module = path.strip_suffix("/__init__.py").or_else(|| path.strip_suffix(".py")).unwrap_or(path);
         let boundaries = module.match_indices('/').map(|(slash, _)| slash + 1);
         let starts = std::iter::once(0)
@@ -58,7 +58,7 @@ mod tests {
             ("", &[]),
             ("/", &[]),
         ] {
-            assert_eq!(DottedNames::of(path).iter().collect::<Vec<_>>(), names, "{path}");
+            assert_eq!(DottedNames::new(path).iter().collect::<Vec<_>>(), names, "{path}");
         }
     }
 

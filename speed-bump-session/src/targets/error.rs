@@ -1,4 +1,4 @@
-//! What can be wrong with a targets file, said so that it can be mended.
+//! The errors in a targets file, with what was expected.
 
 use std::{fmt, io};
 
@@ -11,7 +11,7 @@ use crate::{
 /// The most bytes a line may have, without its line end.
 pub const MAX_LINE_BYTES: usize = 4096;
 
-/// The most bytes a targets file may have: a thousand times what the largest sensible one needs.
+/// The most bytes a targets file may have: a thousand times the size of the largest sensible one.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Why a targets file cannot be used.
@@ -29,7 +29,7 @@ pub enum TargetsError {
         /// The path as it was given.
         file: String,
     },
-    /// The system would not let it be read.
+    /// The system refused to read it.
     #[error("{file}: cannot be read: {cause}; expected a readable text file with one MODULE:NAME a line")]
     Unreadable {
         /// The path as it was given.
@@ -49,19 +49,19 @@ pub enum TargetsError {
     /// No line of it is a target.
     #[error(transparent)]
     NoTarget(NoTarget),
-    /// Lines that mean nothing; all of them, up to [`LineErrors::MAX`].
+    /// Invalid lines; all of them, up to [`LineErrors::MAX`].
     #[error("{0}")]
     Lines(LineErrors),
 }
 
-/// A targets file that selects nothing, because no line of it is a target.
+/// A targets file without a target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, serde::Serialize)]
 pub struct NoTarget {
-    /// The file as it was named.
+    /// The file's name.
     pub file: String,
     /// How many lines it has.
     pub lines: usize,
-    /// How many of them exclude something.
+    /// How many of them are exclusions.
     pub exclusions: usize,
 }
 
@@ -79,20 +79,20 @@ impl fmt::Display for NoTarget {
     }
 }
 
-/// The lines of one file that mean nothing; at least one.
+/// The invalid lines of one file; at least one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LineErrors {
     /// In the order of the file.
     pub errors: Vec<LineError>,
-    /// The limit was reached, and the rest of the file was not read.
+    /// Whether the limit was reached, and the rest of the file was not read.
     pub truncated: bool,
 }
 
 impl LineErrors {
-    /// How many are collected before the rest of the file is left alone.
+    /// The most errors that we collect before we stop.
     pub const MAX: usize = 20;
 
-    /// What is wrong, a line for each.
+    /// The errors, a line for each.
     pub fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.errors.iter().map(LineError::to_string).collect();
         if self.truncated {
@@ -108,24 +108,24 @@ impl fmt::Display for LineErrors {
     }
 }
 
-/// A line that means nothing.
+/// An invalid line.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{file}:{line}: `{}`: {problem}", Excerpt(text))]
 pub struct LineError {
-    /// The file as it was named.
+    /// The file's name.
     pub file: String,
     /// The number of the line, from 1.
     pub line: usize,
-    /// The line without its line end; what is not UTF-8 in it is replaced.
+    /// The line without its line end; bytes that are not UTF-8 are replaced.
     pub text: String,
-    /// What is wrong with it, and what was expected.
+    /// The fault, and what was expected.
     pub problem: LineProblem,
 }
 
-/// What is wrong with a line, and what was expected instead.
+/// The fault of a line, and what was expected.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum LineProblem {
-    /// No `:` where one has to be.
+    /// There is no `:` where one must be.
     #[error("missing `:`; expected {}", shape(*kind))]
     MissingColon {
         /// The kind, when the line names one.
@@ -154,13 +154,13 @@ pub enum LineProblem {
         /// The word.
         written: String,
     },
-    /// A key that no option has.
+    /// An unknown option.
     #[error("unknown key `{key}`; expected delay=TIME, frequency=N or id=NAME")]
     UnknownKey {
         /// The key as it was written.
         key: String,
     },
-    /// An option that is there already; a bare number counts as `delay=`.
+    /// An option that is already given; a bare number counts as `delay=`.
     #[error("`{key}` is given twice; expected it once")]
     RepeatedKey {
         /// Key of the option, without `=`.
@@ -174,7 +174,7 @@ pub enum LineProblem {
         /// The first of them.
         word: String,
     },
-    /// A `#` behind a pattern.
+    /// A `#` after a pattern.
     #[error("a comment behind a pattern; expected the comment on a line of its own, starting with `#`")]
     InlineComment,
     /// A delay that is not a time.
@@ -192,7 +192,7 @@ pub enum LineProblem {
         /// Delay that the line asks for.
         delay: Nanos,
     },
-    /// A frequency that is not a number from 1.
+    /// A frequency that is not a number of at least 1.
     #[error("bad frequency `{written}`; expected a whole number from 1: every Nth call is delayed")]
     Frequency {
         /// What follows the `=`.
@@ -224,7 +224,7 @@ pub enum LineProblem {
         /// How many it has.
         bytes: usize,
     },
-    /// Bytes that are no text.
+    /// Bytes that are not UTF-8.
     #[error("not UTF-8: byte {byte:#04x} at byte offset {offset} of the file; expected text in UTF-8")]
     NotUtf8 {
         /// Where the first such byte is in the file, from 0.
@@ -246,7 +246,7 @@ fn shape(kind: Option<TargetKind>) -> &'static str {
     }
 }
 
-/// As much of a text as a message can take, and nothing in it that a terminal would obey.
+/// A text, shortened for a message, with nothing in it that a terminal would obey.
 struct Excerpt<'a>(&'a str);
 
 impl fmt::Display for Excerpt<'_> {

@@ -8,28 +8,28 @@ use super::{
 };
 use crate::printable::printable;
 
-/// Bytes of a name that are written into a line; of a longer one its beginning, with `*` behind it.
+/// The most bytes of a name in a line; of a longer one we write the beginning, followed by `*`.
 const NAME_LIMIT: usize = MAX_LINE_BYTES / 2;
 
-/// A line of a targets file that selects the function of this name in this file, and of another file or name
-/// only one that differs in nothing but characters that no line can have: white space, `:` and `#`, which
-/// match any character.
+/// A line of a targets file that selects the function with this name in this file. It selects another file or
+/// name only if that differs just in characters that a line cannot contain: white space, `:` and `#`, for
+/// which it has patterns that match any character.
 pub fn line(kind: TargetKind, file: &Path, name: &str) -> String {
     let mut pattern = escaped(name);
-    // As a first word, `delay=1` is an option.
+    // As a first word, `delay=1` would be an option.
     if options::split(&pattern).0.is_empty() {
         pattern = pattern.replace('=', "?");
     }
     format!("{}:{}:{pattern}", kind.prefix(), escaped(&file.to_string_lossy()))
 }
 
-/// The same for a name without the classes and functions that it is in; it is the last part of a longer one.
+/// The same for a name without its outer classes and functions; it is the last part of a longer one.
 pub fn inner_line(kind: TargetKind, file: &Path, name: &str) -> String {
     format!("{}:{}:*.{}", kind.prefix(), escaped(&file.to_string_lossy()), escaped(name))
 }
 
-/// As [`line()`]; `None` where no line selects the function: it has no name, its file has none, or both are
-/// too long for one.
+/// As [`line()`]; `None` if no line selects the function: its name or its file is empty, or too long for a
+/// line.
 pub fn selecting_line(kind: TargetKind, file: &Path, name: &str) -> Option<String> {
     read_back(line(kind, file, name), kind, file, name)
 }
@@ -49,8 +49,8 @@ fn read_back(line: String, kind: TargetKind, file: &Path, name: &str) -> Option<
     (is_alone && is_it).then_some(line)
 }
 
-/// As [`line()`], and as plain as can be: what is read back as it is needs no pattern. The line of a USDT
-/// probe is `provider:name`.
+/// As [`line()`], and as plain as possible: text that is read back unchanged needs no pattern. For a USDT
+/// probe, `name` is `provider:name`.
 pub fn plain_line(kind: TargetKind, file: &str, name: &str) -> String {
     if kind == TargetKind::Python {
         let plain = format!("{file}:{name}");
@@ -70,8 +70,8 @@ pub fn plain_line(kind: TargetKind, file: &str, name: &str) -> String {
     format!("{}:{file}:{}", kind.prefix(), plain_name(kind, name))
 }
 
-/// How a line names a function: as it is called, where a line can have that, and else by a pattern that
-/// matches it. That of a USDT probe is `provider:name`.
+/// A function's name in a line: unchanged if a line can contain it, and else a pattern that matches it. For a
+/// USDT probe, `name` is `provider:name`.
 pub fn plain_name(kind: TargetKind, name: &str) -> Cow<'_, str> {
     match name.split_once(':') {
         Some((provider, name)) if kind == TargetKind::Usdt => {
@@ -82,10 +82,10 @@ pub fn plain_name(kind: TargetKind, name: &str) -> Cow<'_, str> {
 }
 
 fn plain_part(kind: TargetKind, name: &str) -> Cow<'_, str> {
-    // Of native functions a name is no pattern.
+    // A native function's exact name is not read as a pattern.
     let is_itself = kind == TargetKind::Native || !has_pattern(name);
     let is_read_back = || {
-        // A line of this kind with nothing in it that could be taken for something else.
+        // A line of this kind with nothing in it that could be misread.
         let line = match kind {
             TargetKind::Usdt => format!("usdt:*:*:{name}"),
             TargetKind::Native | TargetKind::Python => format!("{}:*:{name}", kind.prefix()),
@@ -99,7 +99,7 @@ fn plain_part(kind: TargetKind, name: &str) -> Cow<'_, str> {
     let cut = name.char_indices().map(|(at, _)| at).find(|at| *at > NAME_LIMIT / 4);
     match cut.filter(|_| name.len() > NAME_LIMIT).and_then(|at| name.get(..at)) {
         Some(beginning) => format!("{}*", escaped(beginning)).into(),
-        // As a first word, `delay=1` is an option.
+        // As a first word, `delay=1` would be an option.
         None => escaped(name).replace('=', "?").into(),
     }
 }
@@ -108,7 +108,7 @@ fn has_pattern(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
 
-/// Whether it is printed as it is.
+/// Whether it is printed unchanged.
 fn is_visible(text: &str) -> bool {
     printable(text) == text
 }
@@ -172,7 +172,7 @@ mod tests {
             ("/a.py", &*long(MAX_LINE_BYTES)),
             (&*long(MAX_LINE_BYTES), "f"),
             (&*long(MAX_LINE_BYTES / 2), &*long(MAX_LINE_BYTES / 2)),
-            // Three characters of a pattern each.
+            // Each takes three characters of a pattern.
             ("/a.py", &*"*".repeat(MAX_LINE_BYTES / 2)),
         ] {
             assert_eq!(python(file, name), None, "{} and {}", file.len(), name.len());

@@ -1,4 +1,4 @@
-//! From the bytes of a targets file to its targets: lines, limits, and the names that reports use.
+//! From the bytes of a targets file to its targets: lines, limits, and the names for reports.
 
 use std::{
     collections::HashMap,
@@ -15,20 +15,20 @@ use super::{
 };
 
 impl ParsedTargets {
-    /// Reads a targets file; `-` is standard input. With `allow_empty` a file without targets is no error:
-    /// [`Targets::no_target`](super::Targets::no_target) has the warning.
+    /// Reads a targets file; `-` is standard input. With `allow_empty` a file without targets is not an
+    /// error: [`Targets::no_target`](super::Targets::no_target) has the warning.
     ///
     /// # Errors
-    /// When it cannot be read, has no target, or has lines that mean nothing: all of these at once.
+    /// It cannot be read, has no target, or has invalid lines: the error has all of these.
     pub fn load(path: &Path, allow_empty: bool) -> Result<Self, TargetsError> {
         let (name, bytes) = contents(path)?;
         Self::parse(&name, &bytes, allow_empty)
     }
 
-    /// Reads the bytes of a targets file; `source` is what errors call it.
+    /// Reads the bytes of a targets file; `source` is its name in errors.
     ///
     /// # Errors
-    /// As [`load`](Self::load), but for those of the file system.
+    /// As [`load`](Self::load), except for file system errors.
     pub fn parse(source: &str, bytes: &[u8], allow_empty: bool) -> Result<Self, TargetsError> {
         let mut collected = Collected::default();
         let mut errors = Vec::new();
@@ -62,7 +62,7 @@ impl ParsedTargets {
     }
 }
 
-/// The bytes of a targets file, and how messages name it; `-` is standard input.
+/// The bytes of a targets file, and its name in messages; `-` is standard input.
 ///
 /// # Errors
 /// It cannot be read, or is too large.
@@ -75,7 +75,7 @@ pub(super) fn contents(path: &Path) -> Result<(String, Vec<u8>), TargetsError> {
 
 fn read(file: String, open: io::Result<impl io::Read>) -> Result<(String, Vec<u8>), TargetsError> {
     let mut bytes = Vec::new();
-    // Never more than the limit, whatever the path leads to: a device or a pipe has no size to ask for.
+    // Never reads more than the limit: a device or a pipe has no size to ask for.
     let read = open.and_then(|open| open.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes));
     match read {
         Ok(read) if read as u64 > MAX_FILE_BYTES => Err(TargetsError::TooLarge { file }),
@@ -88,8 +88,8 @@ fn read(file: String, open: io::Result<impl io::Read>) -> Result<(String, Vec<u8
     }
 }
 
-/// The lines of a file and the byte offsets at which they start. `\n`, `\r\n` and `\r` end a line, as they do
-/// for Python's text files; a byte order mark is left out.
+/// The lines of a file and the byte offsets at which they start. `\n`, `\r\n` and `\r` end a line, as in
+/// Python's text files; a byte order mark is skipped.
 fn physical_lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
     let mut at = if bytes.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
@@ -103,14 +103,14 @@ fn physical_lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
-/// What the lines so far say.
+/// The contents of the lines so far.
 #[derive(Default)]
 struct Collected {
     targets: Vec<Parsed<Target>>,
     exclusions: Vec<Parsed<Exclusion>>,
-    /// The lines of the ids that are written.
+    /// The line of each explicit id.
     ids: HashMap<String, usize>,
-    /// The indices of the targets that have none.
+    /// The indices of the targets without one.
     unnamed: Vec<usize>,
 }
 
@@ -168,8 +168,8 @@ impl Collected {
         Ok(())
     }
 
-    /// Names the targets that have no id by their pattern, wherever an id of that name is written; an error
-    /// is the line, its text and the problem.
+    /// Names the targets without an id by their pattern, unless an explicit id has that name. An error is the
+    /// line, its text and the fault.
     fn finish(mut self) -> Result<ParsedTargets, (usize, String, LineProblem)> {
         for &at in &self.unnamed {
             let Some(Parsed { line: target, .. }) = self.targets.get_mut(at) else { continue };
@@ -177,7 +177,7 @@ impl Collected {
             if self.ids.contains_key(&id) {
                 id = format!("{id} (line {})", target.line);
             }
-            // Only a pattern that ends in ` (line N)` itself gets here with an id that is taken.
+            // Only a pattern that ends in ` (line N)` itself gets here with a taken id.
             if let Some(first) = self.ids.insert(id.clone(), target.line) {
                 return Err((target.line, target.text.clone(), LineProblem::DuplicateId { id, first }));
             }

@@ -1,9 +1,9 @@
-//! Which mangled names have demangled forms that a line may be about.
+//! Decides which mangled names may have demangled forms that a line matches.
 //!
-//! To demangle all names of a large library takes seconds, and most lines name one function exactly, as
-//! those of a sweep do. A form is made of the identifiers of the mangled name, which stand there as they are,
-//! and of words with other characters around. So a form that is an identifier is part of its mangled name,
-//! and one that begins with `_Z` or `_R` begins with an identifier that does.
+//! Demangling all names of a large library takes seconds, and most lines name one function exactly, as those
+//! of a sweep do. A form consists of the identifiers of the mangled name, which it contains unchanged, and of
+//! words with other characters around them. So a form that is an identifier is part of its mangled name, and
+//! one that begins with `_Z` or `_R` begins with an identifier that does.
 
 use std::collections::BTreeSet;
 
@@ -11,18 +11,18 @@ use aho_corasick::AhoCorasick;
 
 use super::selection::NativeModule;
 
-/// How mangled names of C++ and Rust begin.
+/// Prefixes of mangled names of C++ and Rust.
 const MANGLED: [&str; 2] = ["_Z", "_R"];
 
-/// What mangled names have in them where a line may be about their forms.
+/// The texts in mangled names whose forms a line may match.
 #[derive(Clone, Debug)]
 pub struct Forms {
-    /// Finds what such a name has in it; `None`: a line may be about any form.
+    /// Finds these texts in a name; `None`: a line may match any form.
     parts: Option<AhoCorasick>,
 }
 
 impl NativeModule<'_> {
-    /// The forms that lines may be about.
+    /// The forms that lines may match.
     pub fn forms(&self) -> Forms {
         let parts: Option<BTreeSet<&str>> = self.0.names().map(|name| part(name.exact()?)).collect();
         // There may be a thousand lines.
@@ -31,16 +31,16 @@ impl NativeModule<'_> {
 }
 
 impl Forms {
-    /// Whether a line may be about a demangled form of this name.
+    /// Whether a line may match a demangled form of this name.
     pub fn may_matter(&self, mangled: &str) -> bool {
         let Some(parts) = &self.parts else { return true };
-        // Behind its own prefix.
+        // After its own prefix.
         let rest = mangled.get(1..).unwrap_or_default();
         MANGLED.iter().any(|prefix| mangled.starts_with(prefix)) && parts.is_match(rest)
     }
 }
 
-/// What a mangled name has in it if one of its forms is this text; `None` where that is not known.
+/// A part of a mangled name if one of its forms is this text; `None` if unknown.
 fn part(text: &str) -> Option<&str> {
     if let Some(prefix) = MANGLED.into_iter().find(|prefix| text.starts_with(prefix)) {
         return Some(prefix);
@@ -80,7 +80,7 @@ mod tests {
         }
     }
 
-    /// Whether a line that is one of the forms is never denied that form.
+    /// Whether a line that equals one of the forms is never denied that form.
     fn all_matter(mangled: &str) -> bool {
         names_of(mangled).skip(1).all(|form| {
             let part = part(&form);

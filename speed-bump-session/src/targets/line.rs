@@ -1,5 +1,5 @@
-//! One line of a targets file: its kind, its patterns and its options. What lines mean together is not known
-//! here.
+//! One line of a targets file: its kind, its patterns and its options. This file does not know how lines
+//! affect each other.
 
 use super::{
     KindReason, TargetKind,
@@ -17,7 +17,7 @@ pub(super) struct Line {
     pub(super) options: Options,
 }
 
-/// What a line selects, or excludes.
+/// The patterns of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Patterns {
     pub(super) kind: LineKind,

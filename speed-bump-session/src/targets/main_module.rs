@@ -35,7 +35,7 @@ impl Targets {
 
     fn with_main_patterns(self, main_files: Vec<Pattern>) -> Self {
         let Self { targets, exclusions, no_target, .. } = self;
-        Self { no_target, ..Self::of(targets, exclusions, main_files) }
+        Self { no_target, ..Self::new(targets, exclusions, main_files) }
     }
 }
 

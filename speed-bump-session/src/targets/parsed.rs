@@ -73,7 +73,7 @@ impl ParsedTargets {
             }
             line
         });
-        let targets = Targets::of(targets.collect(), exclusions.collect(), Vec::new());
+        let targets = Targets::new(targets.collect(), exclusions.collect(), Vec::new());
         Targets { no_target: self.no_target, ..targets }
     }
 

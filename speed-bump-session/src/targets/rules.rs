@@ -1,4 +1,4 @@
-//! All lines of one kind, laid out so that a file, and then a name in it, finds the lines that match without
+//! All lines of one kind, indexed so that we find the lines that match a file, and then a name in it, without
 //! trying each.
 
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use super::{
 
 /// The lines of one kind: first the targets, then the exclusions, each in the order of the file.
 ///
-/// A line is known here by its number in that order; one for `__main__` has a number for each file too.
+/// A line is identified here by its number in that order; one for `__main__` has a number for each file too.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
     outcomes: Vec<Outcome>,
@@ -21,13 +21,13 @@ pub(super) struct Rules {
     dotted: Column,
     pub(super) providers: Column,
     pub(super) names: Column,
-    /// Of names that have `@` in them, and so mind the version of a symbol.
+    /// Of names with `@`, which also match the version of a symbol.
     pub(super) versioned_names: Column,
-    /// What Python knows of a function where it does not know its qualified name.
+    /// For Python functions without a known qualified name.
     pub(super) last_components: Column,
 }
 
-/// What it means that a line matches.
+/// The effect of a matching line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Selects(TargetIndex),
@@ -74,11 +74,11 @@ impl Rules {
         }
     }
 
-    /// The lines whose module pattern matches the file at `path`, also by its dotted names where they apply.
+    /// The lines whose module pattern matches the file at `path`, or, if they apply, its dotted names.
     pub(super) fn in_module(&self, path: &str) -> RulesInModule<'_> {
         let mut lines: Vec<usize> = self.modules.matching(path).collect();
         if !self.dotted.is_empty() {
-            for name in DottedNames::of(path).iter() {
+            for name in DottedNames::new(path).iter() {
                 lines.extend(self.dotted.matching(name));
             }
         }
@@ -100,11 +100,11 @@ impl Rules {
 /// Module, provider and name of a line.
 type Columns<'a> = (&'a Pattern, Option<&'a Pattern>, &'a Pattern);
 
-/// The patterns that stand in one place of the lines.
+/// The patterns in one place of the lines.
 #[derive(Clone, Debug)]
 pub(super) struct Column {
     set: PatternSet,
-    /// The pattern of each line; `None` when it has none in this place.
+    /// The pattern of each line; `None` if it has none in this place.
     pattern_of: Vec<Option<usize>>,
     /// The lines of each pattern.
     lines_of: Vec<Vec<usize>>,
@@ -135,12 +135,12 @@ impl Column {
         patterns.filter_map(|pattern| self.lines_of.get(pattern)).flatten().copied()
     }
 
-    /// The pattern of a line, if it has one here.
+    /// The pattern of a line in this place, if it has one.
     fn pattern(&self, line: usize) -> Option<&Pattern> {
         self.pattern_of.get(line).copied().flatten().and_then(|pattern| self.set.get(pattern))
     }
 
-    /// The lines whose pattern is written so.
+    /// The lines with exactly this pattern text.
     fn written(&self, text: &str) -> impl Iterator<Item = usize> {
         let pattern = self.set.written(text);
         pattern.and_then(|pattern| self.lines_of.get(pattern)).into_iter().flatten().copied()
@@ -157,12 +157,12 @@ pub(super) struct RulesInModule<'t> {
     pub(super) rules: &'t Rules,
     /// In order, each once.
     lines: Vec<usize>,
-    /// For each line of the kind whether it is among `lines`; empty when those are few.
+    /// For each line of the kind whether it is among `lines`; empty if those are few.
     present: Vec<bool>,
 }
 
 impl RulesInModule<'_> {
-    /// So many lines are tried faster one by one than through the index of all lines.
+    /// This many lines are tried faster one by one than through the index of all lines.
     const FEW: usize = 16;
 
     /// Whether no target is among the lines.
@@ -172,7 +172,7 @@ impl RulesInModule<'_> {
         !matches!(first, Some(Outcome::Selects(_)))
     }
 
-    /// The name patterns of all of them.
+    /// The name patterns of all of these lines.
     pub(super) fn names(&self) -> impl Iterator<Item = &Pattern> {
         self.lines.iter().filter_map(|line| self.rules.names.pattern(*line))
     }
@@ -185,8 +185,8 @@ impl RulesInModule<'_> {
         column.matching(text).filter(|&line| self.present.get(line) == Some(&true)).collect()
     }
 
-    /// The lines among them whose pattern in `column` is `text` to the letter. White space at its ends is
-    /// nothing that a line can have.
+    /// The lines among them whose pattern in `column` is exactly `text`. White space at its ends is ignored,
+    /// since a line cannot have it.
     pub(super) fn written(&self, column: &Column, text: &str) -> Vec<usize> {
         let is_present = |line: &usize| match self.present.as_slice() {
             [] => self.lines.binary_search(line).is_ok(),
@@ -195,7 +195,7 @@ impl RulesInModule<'_> {
         column.written(text.trim()).filter(is_present).collect()
     }
 
-    /// What it comes to that these lines match.
+    /// The selection if these lines match.
     pub(super) fn decide(&self, mut lines: Vec<usize>) -> Selection {
         lines.sort_unstable();
         lines.dedup();
@@ -203,7 +203,8 @@ impl RulesInModule<'_> {
         for outcome in lines.into_iter().filter_map(|line| self.rules.outcomes.get(line)) {
             match *outcome {
                 Outcome::Selects(target) if selection.winner.is_none() => selection.winner = Some(target),
-                // A line may match by its module and by a file that it stands for: one after the other.
+                // A line may match by its module and by a file that the module stands for: the two are
+                // adjacent.
                 Outcome::Selects(target) if selection.ends_with(target) => {}
                 Outcome::Selects(target) => selection.shadowed.push(target),
                 Outcome::Excludes(exclusion) => {

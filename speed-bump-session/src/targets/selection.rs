@@ -1,19 +1,19 @@
-//! Which target selects a function: asked once for a file, then for every name in it.
+//! Which target selects a function: determined once for a file, then for every name in it.
 
 use std::collections::HashSet;
 
 use super::{ExclusionIndex, TargetIndex, Targets, rules::RulesInModule};
 
-/// What the targets make of one function, symbol or probe. The first line that selects it wins; an exclusion
-/// wins over all.
+/// The effect of the targets on one function, symbol or probe. The first line that selects it wins; an
+/// exclusion overrides all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// The target whose delay, frequency and id apply; `None` when nothing selects it, or an exclusion does.
+    /// The target whose delay, frequency and id apply; `None` if nothing selects it, or it is excluded.
     pub winner: Option<TargetIndex>,
-    /// The targets that match too and do not apply, in the order of the file: those after the winner, or all
-    /// of them when it is excluded.
+    /// The other targets that match, in the order of the file: those after the winner, or all of them if it
+    /// is excluded.
     pub shadowed: Vec<TargetIndex>,
-    /// The first exclusion that matches, when it takes the function away from a target.
+    /// The first exclusion that matches, if it excludes the function from a target.
     pub excluded_by: Option<ExclusionIndex>,
 }
 
@@ -25,7 +25,7 @@ impl Selection {
 }
 
 impl Targets {
-    /// The targets that can select a Python function in the file that `co_filename` calls `file`.
+    /// The targets that can select a Python function in the file with this `co_filename`.
     pub fn python_in(&self, file: &str) -> PythonModule<'_> {
         PythonModule(self.python.in_module(file))
     }
@@ -46,22 +46,22 @@ impl Targets {
 pub struct PythonModule<'t>(RulesInModule<'t>);
 
 impl PythonModule<'_> {
-    /// Whether no target selects anything here, so that there is no need to ask.
+    /// Whether no target selects anything here.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What becomes of the function that `co_qualname` calls `qualname`.
+    /// The selection of the function with this `co_qualname`.
     pub fn select(&self, qualname: &str) -> Selection {
         self.0.decide(self.0.matching(&self.0.rules.names, qualname))
     }
 
-    /// What becomes of a function of which only `co_name` is known, as in the arguments of
+    /// The selection of a function of which only `co_name` is known, as in the arguments of
     /// `python:function__entry`.
     ///
-    /// Only the last component of each name pattern is matched: what follows its last `.`, where a `.` within
-    /// `[...]` does not count; all of a pattern without `.`. So this guesses, in both directions, and whoever
-    /// uses it has to say so:
+    /// Only matches the last component of each name pattern: the part after its last `.`, where a `.` within
+    /// `[...]` does not count; the whole pattern if it has no `.`. So this is a guess, wrong in either direction,
+    /// and the caller must say so:
     /// - `A.f` also selects `B.f`, `A.*` and `*.<locals>.*` select every function of the file, and `!A.f`
     ///   excludes `B.f`;
     /// - `*Attention*` does not select `SelfAttention.forward`, because its last component is `*Attention*`
@@ -76,22 +76,21 @@ impl PythonModule<'_> {
 pub struct NativeModule<'t>(pub(super) RulesInModule<'t>);
 
 impl NativeModule<'_> {
-    /// Whether no target selects anything here, so that there is no need to ask.
+    /// Whether no target selects anything here.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What becomes of each symbol of the file, each with all of its names: mangled, demangled in any form,
-    /// aliases. Symbols that no line is about are left out.
+    /// The selection of each symbol of the file, each with all of its names: mangled, demangled in any form,
+    /// aliases. Leaves out symbols that no line matches.
     ///
-    /// A line whose name is a name of some symbol to the letter is about that name: `f[abi:cxx11](int)` is no
-    /// class of characters then. Only where no symbol is called so is it a pattern. So all symbols of a file
-    /// have to be asked for at once.
+    /// A line whose name is exactly a name of some symbol means that name: `f[abi:cxx11](int)` is not a class
+    /// of characters then. It is a pattern only if no symbol has that name. So all symbols of a file must be
+    /// passed at once.
     ///
-    /// A name may end in `@VERSION` or `@@VERSION`. A pattern without `@` is matched against the name before
-    /// that. A pattern with `@` is matched against the name with its version too, after one `@` and after
-    /// two: `@@` says that the version is the default one, which is nothing that the user of a process has to
-    /// know.
+    /// A name may end in `@VERSION` or `@@VERSION`. A pattern without `@` is matched with the name before
+    /// that. A pattern with `@` is also matched with the name with its version, after one `@` and after two:
+    /// `@@` marks the default version, which a user of a process need not know.
     pub fn select_all<S, N: AsRef<str>>(
         &self,
         symbols: impl IntoIterator<Item = (S, impl IntoIterator<Item = N>)>,
@@ -113,12 +112,12 @@ impl NativeModule<'_> {
         decided.filter(|(_, selection)| *selection != Selection::default()).collect()
     }
 
-    /// What becomes of a symbol of a file that has no other, as far as is known.
+    /// The selection of a symbol of a file without other known symbols.
     pub fn select<'n>(&self, names: impl IntoIterator<Item = &'n str>) -> Selection {
         self.select_all([((), names)]).pop().map(|((), selection)| selection).unwrap_or_default()
     }
 
-    /// The lines that one symbol has to do with.
+    /// The lines that match a symbol.
     fn lines_about<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> LinesAbout {
         let rules = self.0.rules;
         let mut about = LinesAbout::default();
@@ -141,10 +140,10 @@ impl NativeModule<'_> {
     }
 }
 
-/// The lines that one symbol has to do with, each as often as it has names that are like it.
+/// The lines that match a symbol, each once for every name that matches.
 #[derive(Debug, Default)]
 struct LinesAbout {
-    /// A name of it is what the line says.
+    /// A name of it equals the line's.
     literally: Vec<usize>,
     /// A name of it matches the line's pattern.
     as_pattern: Vec<usize>,
@@ -155,12 +154,12 @@ struct LinesAbout {
 pub struct UsdtModule<'t>(RulesInModule<'t>);
 
 impl UsdtModule<'_> {
-    /// Whether no target selects anything here, so that there is no need to ask.
+    /// Whether no target selects anything here.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What becomes of the probe.
+    /// The selection of the probe.
     pub fn select(&self, provider: &str, name: &str) -> Selection {
         let mut lines = self.0.matching(&self.0.rules.names, name);
         lines.retain(|&line| self.0.rules.providers.matches(line, provider));

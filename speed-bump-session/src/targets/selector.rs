@@ -1,5 +1,5 @@
-//! Compiles the Python targets of a file to what the helper in a process executes: see the crate
-//! `speed-bump-selector`, which reads it.
+//! Compiles the Python targets of a file for the helper in a process; the crate `speed-bump-selector` reads
+//! the result.
 
 mod program;
 
@@ -10,13 +10,13 @@ use speed_bump_selector::layout::{HEADER_BYTES, Header, LineRecord, ModuleRecord
 use self::program::Program;
 use super::{Pattern, PatternError, TargetKind, Targets, dotted, main_module::modules};
 
-/// Why targets cannot be compiled. No targets file of the size that is accepted gets here.
+/// Why targets cannot be compiled. No accepted targets file is large enough for this.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
-    /// The selector would have more bytes than it can count.
+    /// The selector would have more bytes than its fields can count.
     #[error("the targets compile to more than 4 GiB; split the targets file, or write fewer patterns")]
     TooLarge,
-    /// The last component of a name pattern is no pattern.
+    /// The last component of a name pattern is not a valid pattern.
     #[error("the name pattern `{pattern}` of line {line} cannot be compiled: {cause}")]
     LastComponent {
         /// The line of the targets file.
@@ -28,10 +28,10 @@ pub enum CompileError {
     },
 }
 
-/// Compiles the Python targets, and what is excluded from them, to the bytes of a selector.
+/// Compiles the Python targets and exclusions to the bytes of a selector.
 ///
 /// # Errors
-/// When they outgrow the layout.
+/// They exceed the layout's limits.
 pub fn compile(targets: &Targets) -> Result<Vec<u8>, CompileError> {
     let mut tables = Tables::default();
     let is_python = |target: &super::Target| target.kind == TargetKind::Python && !target.is_dropped;
@@ -49,14 +49,14 @@ pub fn compile(targets: &Targets) -> Result<Vec<u8>, CompileError> {
     tables.finish(count(targets.len())?, target_lines)
 }
 
-/// What the selector has so far.
+/// The parts of the selector so far.
 #[derive(Default)]
 struct Tables {
     patterns: Vec<PatternRecord>,
-    /// Patterns that mean the same have the same program.
+    /// Equivalent patterns have the same program.
     pattern_numbers: HashMap<Program, u32>,
     modules: Vec<ModuleRecord>,
-    /// By pattern, and whether it is tried against dotted names.
+    /// By pattern, and whether it is matched with dotted names.
     module_numbers: HashMap<(u32, bool), u32>,
     /// The lines of each module.
     members: Vec<Vec<u32>>,
@@ -88,7 +88,7 @@ impl Tables {
         Ok(())
     }
 
-    /// The number of the module, which has `line` from now on.
+    /// The number of the module; adds `line` to it.
     fn module(&mut self, module: &Pattern, line: u32) -> Result<u32, CompileError> {
         let dotted = dotted::applies(module);
         let pattern = self.pattern(module)?;
@@ -152,7 +152,7 @@ fn write_header(bytes: &mut [u8], header: Header, checksum: u64) {
     }
 }
 
-/// A number as the layout writes it.
+/// A number in the layout's width.
 fn count(number: usize) -> Result<u32, CompileError> {
     u32::try_from(number).map_err(|_| CompileError::TooLarge)
 }

@@ -1,24 +1,24 @@
-//! Where targets come from.
+//! The source of targets.
 
 use std::path::PathBuf;
 
 use super::{ParsedTargets, TargetsError, file::contents};
 
-/// Where the lines of targets come from: a file, arguments, or both.
+/// The source of targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetSource {
     /// A targets file; `-` is standard input.
     File(PathBuf),
-    /// The text of a targets file, and how messages name it.
+    /// The text of a targets file, and its name in messages.
     Text {
-        /// What it is called.
+        /// Its name.
         name: String,
         /// Its lines.
         text: String,
     },
-    /// Targets before others: of a function that both select, they are the ones.
+    /// Targets before others: a function that both select belongs to the first.
     Before {
-        /// Those.
+        /// The first.
         first: Box<Self>,
         /// Targets that have what the first ones leave.
         others: Box<Self>,
@@ -26,16 +26,16 @@ pub enum TargetSource {
 }
 
 impl TargetSource {
-    /// Lines as a targets file has them. `name` is what messages call them.
+    /// Lines, as in a targets file. `name` is their name in messages.
     pub fn lines<S: AsRef<str>>(name: &str, lines: &[S]) -> Self {
         let lines: Vec<&str> = lines.iter().map(AsRef::as_ref).collect();
         Self::Text { name: name.to_owned(), text: lines.join("\n") }
     }
 
-    /// Reads them. Whether there may be none is `allow_empty`.
+    /// Reads them. `allow_empty` allows that there are none.
     ///
     /// # Errors
-    /// A file that cannot be read, or lines that are wrong.
+    /// A file cannot be read, or lines are invalid.
     pub fn read(&self, allow_empty: bool) -> Result<ParsedTargets, TargetsError> {
         match self {
             Self::File(path) => ParsedTargets::load(path, allow_empty),
@@ -44,16 +44,16 @@ impl TargetSource {
         }
     }
 
-    /// The same, where it is not read again: standard input is there once, and a file may change.
+    /// The same source with its text in memory: standard input can be read only once, and a file may change.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// A file cannot be read.
     pub fn kept(self) -> Result<Self, TargetsError> {
         let Self::File(path) = &self else { return Ok(self) };
         let (name, bytes) = contents(path)?;
         Ok(match String::from_utf8(bytes) {
             Ok(text) => Self::Text { name, text },
-            // Which line that is, reading says.
+            // Reading reports which line that is.
             Err(_) => self,
         })
     }

@@ -34,7 +34,7 @@ struct Table<'a> {
 pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
     let ground = Ground::read();
     ground.check()?;
-    let kept = KeptCosts::of(&ground.kernel);
+    let kept = KeptCosts::for_kernel(&ground.kernel);
     let calibration = costs::measure(&ground.kernel, &kept).map_err(PrepareError::from)?;
     let table = Table {
         kernel: ground.kernel.release,

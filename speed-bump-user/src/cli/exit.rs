@@ -108,7 +108,7 @@ impl From<SessionError> for Failure {
 
 impl From<ProcessError> for Failure {
     fn from(error: ProcessError) -> Self {
-        Self::new(FailureKind::of(&error).into(), error)
+        Self::new(FailureKind::for_process(&error).into(), error)
     }
 }
 

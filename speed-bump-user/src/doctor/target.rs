@@ -24,7 +24,7 @@ pub(crate) fn checks(pid: Pid, machine: &Machine) -> Vec<Check> {
 fn refused(pid: Pid, error: &ProcessError) -> Check {
     let way_out = match error.kind() {
         RefusalKind::Gone => "pass the PID of a running process".to_owned(),
-        RefusalKind::Unfit => format!("pass the PID of a process other than {pid}"),
+        RefusalKind::Unsupported => format!("pass the PID of another process than {pid}"),
         RefusalKind::Privilege => privilege(error),
         RefusalKind::System => "see the message: the cause is this system, not the process".to_owned(),
     };

@@ -21,7 +21,7 @@ impl Split {
         Self::padded(options, 0)
     }
 
-    /// With so many bytes more at the end of the debug file.
+    /// With `padding` more bytes at the end of the debug file.
     fn padded(options: &str, padding: u64) -> Self {
         let fixture = Fixture::new();
         fixture.compile("program.c", PROGRAM, options);
@@ -76,7 +76,7 @@ fn debug_files_are_found_by_build_id() {
         fs::remove_file(&installed).unwrap();
         symlink("/usr/lib/debug/usr/bin/program.debug", &installed).unwrap();
         assert!(split.knows_local());
-        // A link out of the root is no way out.
+        // A link that leads out of the root is not followed there.
         fs::remove_file(&elsewhere).unwrap();
         fs::remove_file(&installed).unwrap();
         symlink(split.fixture.path("program.debug"), &installed).unwrap();
@@ -113,7 +113,7 @@ fn debug_files_of_other_builds_are_refused() {
     fs::copy(other.fixture.path("program.debug"), &installed).unwrap();
     assert!(!split.knows_local());
     let warnings = split.functions().warnings().join("\n");
-    assert!(warnings.contains("its build id is another one"), "{warnings}");
+    assert!(warnings.contains("its build id differs"), "{warnings}");
     // Whatever else lies there is named too, and the rest goes on.
     for contents in ["", "text", "\x7fELF"] {
         fs::write(&installed, contents).unwrap();
@@ -157,7 +157,7 @@ fn a_debug_file_that_cannot_be_opened_is_told() {
 
 #[test]
 fn a_checksum_is_that_of_the_whole_file() {
-    // More than is read at once.
+    // Longer than one read.
     let split = Split::padded("-O1 -Wl,--build-id=none", 300_000);
     let installed = split.install("/opt/app/program.debug");
     assert!(split.knows_local());

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::elf::fixture::{Fixture, PROGRAM};
 
-/// Asks every question that a file can be asked.
+/// Calls every method that reads.
 fn interrogate(bytes: Vec<u8>) -> Result<(), ElfError> {
     let file = ElfFile::from_bytes(bytes, "fixture")?;
     let functions = file.functions();
@@ -58,7 +58,7 @@ fn other_files_are_refused_with_their_reason() {
     assert!(matches!(with(17, 0xfe), E::NotLoadable("an ELF file of unknown type")));
     let wrong = u16::from(program[18]) | 0x100;
     assert!(matches!(with(19, 1), E::WrongMachine { found, .. } if found == wrong));
-    // One that is supported, and not this one.
+    // A supported machine, but not this one.
     let other = if cfg!(target_arch = "x86_64") { elf::EM_AARCH64 } else { elf::EM_X86_64 };
     assert!(matches!(with(18, other as u8), E::WrongMachine { found, .. } if found == other));
 }

@@ -32,7 +32,7 @@ fn code(path: &Path, function: &FunctionSymbol) -> Vec<u8> {
     fs::read(path).unwrap()[start..start + function.size as usize].to_vec()
 }
 
-/// Whether the 32-bit constant is in there.
+/// Whether the code contains a 32-bit constant.
 fn holds(code: &[u8], constant: u32) -> bool {
     code.windows(4).any(|window| window == constant.to_le_bytes())
 }
@@ -136,7 +136,7 @@ fn what_is_no_function_is_refused_with_its_reason() {
 fn import_stubs_are_refused() {
     let fixture = Fixture::new();
     let path = fixture.compile("stubs.c", PROGRAM, "-no-pie -fno-pie -Wl,-z,lazy");
-    // As linkers do that name their stubs.
+    // Names that linkers give their stubs.
     let stub = "--add-symbol=stub=.plt:0,function,global";
     let label = "--add-symbol=label=.plt:0,global";
     let plain = "--add-symbol=plain=.text:0,function,global";
@@ -264,7 +264,7 @@ fn stripped_files_keep_what_they_export() {
         assert!(function(&functions, "local").is_none());
         assert!(holds(&code(&path, function(&functions, "marked").unwrap()), 0x51ee_7b0b));
 
-        // Without section headers the dynamic segment still knows.
+        // Without section headers the dynamic segment still names it.
         let bare = without_sections(fs::read(&path).unwrap());
         let bare = ElfFile::from_bytes(bare, "bare").unwrap();
         let from_segment = bare.functions().unwrap();

@@ -22,7 +22,7 @@ struct Process {
 }
 
 impl Process {
-    fn of(pid: &str) -> Self {
+    fn from_proc(pid: &str) -> Self {
         let mut files: BTreeMap<PathBuf, (ElfFile, LoadBias)> = BTreeMap::new();
         for line in fs::read_to_string(format!("/proc/{pid}/maps")).unwrap().lines() {
             let mut fields = line.split_ascii_whitespace();
@@ -116,7 +116,7 @@ fn a_programs_own_choice_is_found() {
     ] {
         let path = fixture.compile(name, &both, options);
         let running = Running::start(&path);
-        let process = Process::of(&running.0.id().to_string());
+        let process = Process::from_proc(&running.0.id().to_string());
         let home = process.position(name.trim_end_matches(".c"));
         let functions = process.files[home].1.functions().unwrap();
         let found = process.resolve(&functions, home, "chosen");
@@ -136,7 +136,7 @@ fn a_librarys_choice_is_found_through_its_callers() {
     for (name, options) in [("lazy.c", "-Wl,-z,lazy"), ("now.c", "-Wl,-z,now"), ("got.c", "-fno-plt")] {
         let path = fixture.compile(name, MAIN, &format!("{options} -L. -lchosen -Wl,-rpath,$ORIGIN"));
         let running = Running::start(&path);
-        let process = Process::of(&running.0.id().to_string());
+        let process = Process::from_proc(&running.0.id().to_string());
         let home = process.position("libchosen");
         let functions = process.files[home].1.functions().unwrap();
         let found = process.resolve(&functions, home, "chosen");
@@ -154,7 +154,7 @@ fn before_the_first_call_there_is_no_answer() {
         fixture.compile("libchosen.c", &library, "-shared -fPIC -Wl,-z,lazy -o libchosen.so");
         let path = fixture.compile(name, &source, "-Wl,-z,lazy -L. -lchosen -Wl,-rpath,$ORIGIN");
         let running = Running::start(&path);
-        let process = Process::of(&running.0.id().to_string());
+        let process = Process::from_proc(&running.0.id().to_string());
         let home = process.position("libchosen");
         let functions = process.files[home].1.functions().unwrap();
         assert_eq!(process.resolve(&functions, home, "chosen"), None, "{name}");
@@ -168,7 +168,7 @@ fn before_the_first_call_there_is_no_answer() {
 
 #[test]
 fn our_own_libc_agrees_with_the_dynamic_loader() {
-    let process = Process::of("self");
+    let process = Process::from_proc("self");
     let Some(home) = process.files.iter().position(|(path, ..)| path.to_string_lossy().contains("/libc.so"))
     else {
         speed_bump_testing::skip!("this program is not linked to a libc.so");
@@ -193,7 +193,7 @@ fn our_own_libc_agrees_with_the_dynamic_loader() {
             // SAFETY: a NUL-terminated name, looked up in the libraries that this program is linked to.
             let theirs = unsafe { libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()) };
             assert_eq!(ours.0, theirs as u64, "{}", name.as_str());
-            // Only the vDSO's are no function of the library.
+            // Only the vDSO's functions are not the library's.
             let inside = elf.segments().code_offset_of(bias.to_file(ours)).is_some();
             assert!(inside || matches!(name.as_str(), "time" | "gettimeofday"), "{}", name.as_str());
             found += 1;
@@ -224,11 +224,11 @@ fn a_choice_is_that_of_the_version_that_is_called() {
     fixture.compile("libchosen.c", library, "-shared -fPIC -Wl,--version-script=library.map -o libchosen.so");
     let path = fixture.compile("program.c", MAIN, "-L. -lchosen -Wl,-rpath,$ORIGIN");
     let running = Running::start(&path);
-    let process = Process::of(&running.0.id().to_string());
+    let process = Process::from_proc(&running.0.id().to_string());
     let home = process.position("libchosen");
     let functions = process.files[home].1.functions().unwrap();
     assert_eq!(process.resolve(&functions, home, "chosen@@V2"), Some(VirtualAddress(running.1[0])));
-    assert_eq!(process.resolve(&functions, home, "chosen@V1"), None, "nobody calls it");
+    assert_eq!(process.resolve(&functions, home, "chosen@V1"), None, "it has no caller");
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn another_librarys_function_of_the_same_name_is_no_choice() {
     fixture.compile("libfirst.c", "int chosen(int x) { return x; }", "-shared -fPIC -o libfirst.so");
     let path = fixture.compile("program.c", MAIN, "-L. -lfirst -lchosen -Wl,-rpath,$ORIGIN");
     let running = Running::start(&path);
-    let process = Process::of(&running.0.id().to_string());
+    let process = Process::from_proc(&running.0.id().to_string());
     let home = process.position("libchosen");
     let functions = process.files[home].1.functions().unwrap();
     assert_eq!(process.resolve(&functions, home, "chosen"), None);

@@ -39,7 +39,7 @@ fn symbols_are_visited_as_their_table_has_them() {
     ] {
         assert_eq!(symbols[name].2, in_code, "{name}");
     }
-    // What is imported has a suffix there (`printf@GLIBC_2.2.5`).
+    // Imported names have a suffix there (`printf@GLIBC_2.2.5`).
     assert!(!symbols.keys().any(|name| name.starts_with("printf")));
     assert!(!table(TableKind::Dynamic).contains_key("marked"));
     assert!(table(TableKind::DebugFile).is_empty());

@@ -12,7 +12,7 @@ use crate::elf::{
 #[test]
 fn relocations_are_those_that_the_dynamic_loader_applies() {
     let fixture = Fixture::new();
-    // `-q` keeps those that the linker has applied, too.
+    // `-q` also keeps relocations that the linker has applied.
     let path = fixture.compile("program.c", PROGRAM, "-pie -fPIE -Wl,-q -Wl,-z,lazy");
     let bytes = fs::read(&path).unwrap();
     let count = |bytes: Vec<u8>| {
@@ -43,7 +43,7 @@ fn code_that_is_not_loaded_is_no_code() {
     assert!(elf.code_sections().may_be_code(functions.functions()[0].address));
 }
 
-/// A file with nothing but so many sections of code, after one that names them all "".
+/// A file with only `count` code sections, after one that names them all "".
 fn with_code_sections(header: &[u8], count: u16) -> Vec<u8> {
     let mut bytes = without_sections(header[..64].to_vec());
     bytes[32..40].fill(0);

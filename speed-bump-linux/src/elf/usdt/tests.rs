@@ -48,7 +48,7 @@ fn probes(elf: &ElfFile) -> UsdtProbes {
     found
 }
 
-/// Where the owner names of the notes are, 8 bytes before their descriptions.
+/// Positions of the owners' names, 8 bytes before their descriptions.
 fn notes(bytes: &[u8]) -> Vec<usize> {
     let note = b"\x03\0\0\0stapsdt\0";
     (4..bytes.len()).filter(|at| bytes[at - 4..].starts_with(note)).collect()

@@ -1,4 +1,4 @@
-//! The signals of a traced thread: the one that it stopped for, those that wait, and those that it blocks.
+//! The signals of a traced thread: the one that it stopped for, the pending ones, and the blocked ones.
 
 use std::{io, mem::MaybeUninit};
 
@@ -10,7 +10,7 @@ const PTRACE_PEEKSIGINFO: libc::c_uint = 0x4209;
 /// include/uapi/asm-generic/siginfo.h
 const SI_KERNEL: libc::c_int = 0x80;
 
-/// `struct ptrace_peeksiginfo_args`: which of the signals that wait.
+/// `struct ptrace_peeksiginfo_args`: which of the pending signals.
 #[repr(C)]
 struct PeekArguments {
     offset: u64,
@@ -19,7 +19,7 @@ struct PeekArguments {
 }
 
 impl Tracee {
-    /// Whether the signal that it stopped for was sent by a process, not raised by what the thread did.
+    /// Whether a process sent the signal that the thread stopped for, or the thread raised it itself.
     ///
     /// # Errors
     /// As [`Tracee::registers`]; `EINVAL` if it did not stop for a signal.
@@ -28,8 +28,8 @@ impl Tracee {
         Ok(self.signal_info()?.si_code <= 0)
     }
 
-    /// Where the processor was when it raised the SIGTRAP that the thread stopped for; `None` if it was not
-    /// the processor, or is another signal.
+    /// The instruction at which the processor raised the SIGTRAP that the thread stopped for. `None` if the
+    /// processor did not raise it, or it is another signal.
     ///
     /// # Errors
     /// As [`Tracee::signal_was_sent`].
@@ -48,7 +48,7 @@ impl Tracee {
         Ok(unsafe { info.assume_init() })
     }
 
-    /// Whether a signal waits to be delivered to this very thread.
+    /// Whether a signal is pending for this very thread.
     ///
     /// # Errors
     /// As [`Tracee::registers`].
@@ -72,7 +72,8 @@ impl Tracee {
         }
     }
 
-    /// The signals that it blocks, a bit each; inside of `sigsuspend` and the like, those it blocked before.
+    /// The signals that it blocks, a bit each; inside `sigsuspend` and the like, those that it blocked
+    /// before.
     ///
     /// # Errors
     /// As [`Tracee::registers`].

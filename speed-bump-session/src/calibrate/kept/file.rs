@@ -1,4 +1,4 @@
-//! The file: read only if nobody but its owner can have written it, and replaced as a whole.
+//! The file: read only if no other user can have written it, and replaced as a whole.
 
 use std::{
     fs::{self, DirBuilder, Metadata, OpenOptions},
@@ -9,15 +9,15 @@ use std::{
 
 use crate::whole_file;
 
-/// What the file is called in its folder.
+/// The file's name in its folder.
 pub(super) const NAME: &str = "costs.json";
-/// Many times what is written.
+/// Many times the usual size.
 pub(super) const MAX_BYTES: u64 = 64 << 10;
 
 /// The file's contents; `None` if there is none.
 ///
 /// # Errors
-/// It cannot be read, or others than its owner could have written it.
+/// It cannot be read, or another user could have written it.
 pub(super) fn read(folder: &Path) -> io::Result<Option<Vec<u8>>> {
     match read_present(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -27,7 +27,7 @@ pub(super) fn read(folder: &Path) -> io::Result<Option<Vec<u8>>> {
 
 fn read_present(folder: &Path) -> io::Result<Vec<u8>> {
     check_folder(folder)?;
-    // Whatever lies there: no link is followed, and no pipe is waited for.
+    // Follows no link, and does not block on a pipe.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(folder.join(NAME))?;
     let metadata = file.metadata()?;
@@ -46,7 +46,7 @@ fn read_present(folder: &Path) -> io::Result<Vec<u8>> {
 /// Puts a file with these contents in place of what is there, whole or not at all.
 ///
 /// # Errors
-/// It cannot be, or others than its owner could change what is in the folder.
+/// It cannot be written, or another user could change files in the folder.
 pub(super) fn write(folder: &Path, bytes: &[u8]) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     check_folder(folder)?;

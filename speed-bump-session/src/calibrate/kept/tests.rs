@@ -38,7 +38,7 @@ fn a_table() -> CostTable {
 
 /// In a folder of the test's own.
 fn kept(folder: &Path) -> KeptCosts {
-    KeptCosts { folder: folder.join("kept"), ..KeptCosts::of(&kernel()) }
+    KeptCosts { folder: folder.join("kept"), ..KeptCosts::for_kernel(&kernel()) }
 }
 
 #[test]

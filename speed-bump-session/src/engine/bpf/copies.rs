@@ -1,5 +1,5 @@
-//! Programs that are not loaded yet. For kernels that give them no cookie there is a copy for each site,
-//! which has the site's number in it.
+//! Programs that are not loaded yet. On kernels that give programs no cookie, each site gets a copy with the
+//! site's number in it.
 
 use std::{
     ffi::CString,
@@ -16,7 +16,7 @@ use crate::sys::bpf::{self, LoadError, ProgramKind, UprobeAttachType};
 const CALL: u8 = 0x85;
 const MOVE_CONSTANT: u8 = 0xb7;
 const ATOMIC: [u8; 2] = [0xc3, 0xdb];
-/// `BPF_FETCH`: the atomic operation returns what was there.
+/// `BPF_FETCH`: the atomic operation returns the old value.
 const FETCH: i32 = 1;
 /// `BPF_FUNC_get_attach_cookie` (include/uapi/linux/bpf.h).
 const GET_COOKIE: i32 = 174;
@@ -31,7 +31,7 @@ pub(super) struct Original {
 }
 
 impl Original {
-    /// Loads it as it is.
+    /// Loads it unchanged.
     pub(super) fn load(&self, kind: ProgramKind) -> Result<OwnedFd, LoadError> {
         self.load_instructions(&self.instructions, kind)
     }
@@ -55,20 +55,20 @@ impl Original {
     }
 }
 
-/// The program with a site's number where it asks for its cookie, and without what came later than cookies
-/// did.
+/// The program with a site's number in place of the call for its cookie, and without instructions that are
+/// newer than cookies.
 fn for_site(instructions: &[bpf_insn], site: u32) -> Vec<bpf_insn> {
     let mut copy = instructions.to_vec();
     for instruction in &mut copy {
         if instruction.code == CALL && instruction.src_reg() == 0 && instruction.imm == GET_COOKIE {
-            // The cookie of this site of the first process: its upper half is for programs that are not
-            // copied. As the helper's result, it is in register 0.
+            // The cookie of this site of the first process; its upper half is only used by programs that are
+            // not copied. It is in register 0, like the helper's result.
             instruction.code = MOVE_CONSTANT;
             instruction.set_dst_reg(0);
             instruction.imm = site.cast_signed();
         }
         if ATOMIC.contains(&instruction.code) {
-            // What it fetches is for `frequency`, which is refused where this is done.
+            // The fetched value is for `frequency`, which is refused on such kernels.
             instruction.imm &= !FETCH;
         }
     }

@@ -1,5 +1,5 @@
-//! What the BPF programs decided, for `-vv`. An object of their own says it (`aya-log`); without `-vv` the
-//! other one is loaded, which has nothing of that in it.
+//! The decisions of the BPF programs, for `-vv`. A separate object logs them (`aya-log`); without `-vv` we
+//! load the other one, which has no code for that.
 
 use std::{
     mem,
@@ -16,32 +16,32 @@ use speed_bump_abi::{NotDelayed, RateLimit, maps};
 
 use super::EngineError;
 
-/// Where decisions are logged: the name to filter by.
+/// The log target of decisions, for filters.
 pub const TARGET: &str = "speed_bump_user::bpf";
 
-/// Whether decisions are to be shown.
+/// Whether to show decisions.
 pub(super) fn are_wanted() -> bool {
     tracing::enabled!(target: TARGET, tracing::Level::DEBUG)
 }
 
-/// One decision: a call that was not delayed, and why.
+/// A decision: a call that was not delayed, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// The function's index, or what the process gave for one.
+    /// The function's index, or the process's value for it.
     pub function: u32,
     /// The rest of the line.
     pub text: String,
 }
 
 impl Decision {
-    /// Takes a line of the BPF programs apart.
+    /// Parses a line of the BPF programs.
     fn read(line: &str) -> Option<Self> {
         let (function, text) = line.split_once(' ')?;
         Some(Self { function: function.parse().ok()?, text: text.to_owned() })
     }
 }
 
-/// Reads what the programs say.
+/// Reads the programs' decisions.
 pub struct Decisions {
     logger: EbpfLogger<Lines>,
     lines: Lines,
@@ -49,8 +49,8 @@ pub struct Decisions {
 }
 
 impl Decisions {
-    /// Of an object that logs; `None` of one that does not.
-    pub(super) fn of(ebpf: &mut Ebpf) -> Result<Option<Self>, EngineError> {
+    /// Decisions of an object that logs; `None` for one that does not.
+    pub(super) fn open(ebpf: &mut Ebpf) -> Result<Option<Self>, EngineError> {
         let Some(limits) = ebpf.take_map(maps::LOG_LIMITS) else { return Ok(None) };
         let lines = Lines::default();
         let logger = EbpfLogger::init_with_logger(ebpf, lines.clone())
@@ -58,14 +58,14 @@ impl Decisions {
         Ok(Some(Self { logger, lines, limits: limits.try_into()? }))
     }
 
-    /// What was decided since the last call.
+    /// The decisions since the last call.
     pub fn take(&mut self) -> Vec<Decision> {
         self.logger.flush();
         let mut lines = self.lines.0.lock().unwrap_or_else(PoisonError::into_inner);
         mem::take(&mut *lines).iter().filter_map(|line| Decision::read(line)).collect()
     }
 
-    /// How many decisions the programs have left out so far: of each kind they tell of a few a second.
+    /// How many decisions the programs have left out so far: they log a few of each kind per second.
     ///
     /// # Errors
     /// What the map look-up returns.
@@ -77,7 +77,7 @@ impl Decisions {
     }
 }
 
-/// What `aya-log` has read.
+/// The lines that `aya-log` has read.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<String>>>);
 

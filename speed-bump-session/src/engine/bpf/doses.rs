@@ -1,4 +1,4 @@
-//! The engine `bpf`, as a session sees it: doses go into its policies, counters come from its maps.
+//! The engine `bpf`, from a session's side: doses go into its policies, counters come from its maps.
 
 use std::{io, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::{
     units::Nanos,
 };
 
-/// See above. It does not keep the object loaded.
+/// The engine `bpf` as a session uses it. Does not keep the object loaded.
 #[derive(Debug)]
 pub struct BpfDoses {
     switch: Arc<PolicySwitch>,
@@ -23,13 +23,13 @@ pub struct BpfDoses {
 }
 
 impl BpfDoses {
-    /// Of a loaded object.
-    pub fn of(engine: &BpfEngine) -> Self {
+    /// For a loaded object.
+    pub fn new(engine: &BpfEngine) -> Self {
         let (switch, functions) = (Arc::clone(engine.switch()), Arc::clone(engine.functions()));
         Self { switch, functions, form: engine.form() }
     }
 
-    /// In which form the programs are.
+    /// The form of the programs.
     pub fn form(&self) -> Form {
         self.form
     }
@@ -42,13 +42,13 @@ impl BpfDoses {
         Ok(self.switch.set(policies)?)
     }
 
-    /// The policy that holds; `None` beyond the capacity.
+    /// The policy in force; `None` beyond the capacity.
     pub fn policy(&self, number: u32) -> Option<Policy> {
         self.switch.policy(number)
     }
 }
 
-/// What the programs do that spin a dose themselves.
+/// The policy of a dose that the BPF programs spin themselves.
 pub fn policy_of(Dose { delay, frequency }: Dose) -> Policy {
     Policy { delay_ns: delay.0, frequency, ..Policy::default() }
 }
@@ -86,7 +86,7 @@ impl Counters for BpfDoses {
     }
 
     fn times(&self, first: u32, count: u32) -> io::Result<Vec<Option<FunctionTimes>>> {
-        Ok(self.functions.times().of(first, count))
+        Ok(self.functions.times().read(first, count))
     }
 
     fn clear(&mut self, function: u32) -> io::Result<()> {

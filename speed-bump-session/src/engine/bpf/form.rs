@@ -1,4 +1,4 @@
-//! In which form the programs are loaded and attached: what differs from kernel to kernel.
+//! The form in which the programs are loaded and attached; it depends on the kernel.
 
 use speed_bump_abi::Policy;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{engine::Dose, kernel::KernelFacts, sys::bpf::UprobeAttachType, units::Nanos};
 
-/// The form of the programs for uprobes, and of what they hang on. The later ones are for older kernels.
+/// The form of the uprobe programs, and of their links. The later ones are for older kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
@@ -14,16 +14,16 @@ pub enum Form {
     Multi,
     /// A perf event and a link for each site (5.17, for `bpf_loop`).
     Single,
-    /// The same; the programs spin no longer than [`Form::longest_spin`] (5.15, for the cookies).
+    /// The same, but the programs spin at most [`Form::longest_spin`] (5.15, for the cookies).
     Bounded,
-    /// The same, with a copy of the program for each site, as it cannot ask where it was hit; and no counter
-    /// of theirs is for all processors (5.8, for the ring buffer).
+    /// The same, with a copy of the program for each site, since it cannot ask where it was hit; counters are
+    /// per processor only (5.8, for the ring buffer).
     Copied,
 }
 
 impl Form {
-    /// The best form of those with a perf event for each site. For [`Form::Multi`] the kernel says too
-    /// little: it is tried.
+    /// The best form with a perf event for each site. Whether [`Form::Multi`] works must be tried: the kernel
+    /// tells too little.
     pub fn single(kernel: &KernelFacts) -> Self {
         match (kernel.has_cookies(), kernel.has_bpf_loop()) {
             (true, true) => Self::Single,
@@ -32,12 +32,12 @@ impl Form {
         }
     }
 
-    /// The best form of all, by what the kernel says.
+    /// The best of all forms, according to the kernel.
     pub fn best(kernel: &KernelFacts) -> Self {
         if kernel.has_uprobe_multi_pid() { Self::Multi } else { Self::single(kernel) }
     }
 
-    /// What the kernel wants to know when a program is loaded.
+    /// The attach type for loading a program.
     pub fn attach_type(self) -> UprobeAttachType {
         match self {
             Self::Multi => UprobeAttachType::Multi,
@@ -50,29 +50,28 @@ impl Form {
         (self >= Self::Bounded).then_some(Nanos(Policy::PROGRAMS_SHARE_NS))
     }
 
-    /// Whether the programs can count on together and know which number they have: by an addition that also
-    /// fetches (kernel 5.12). Every n-th call is told by it.
+    /// Whether the programs can add to a shared counter and get its old value in one operation (kernel 5.12).
+    /// Counting every n-th call needs that.
     pub fn tells_what_comes_next(self) -> bool {
         self != Self::Copied
     }
 
-    /// Whether the programs can time calls of native functions: those without bounds alone are made for it.
+    /// Whether the programs can time calls of native functions: only the forms without bounds can.
     pub fn times_calls(self) -> bool {
         self.longest_spin().is_none()
     }
 
-    /// Whether the kernel may take programs that sleep (6.0; with all of their maps: 6.1). It is tried.
+    /// Whether the kernel may accept programs that sleep (6.0; with all of their maps: 6.1). We try.
     pub fn may_sleep(self) -> bool {
         self == Self::Multi
     }
 
-    /// Whether Python functions can be told by other means than the helper's.
+    /// Whether Python functions can be covered without the helper.
     pub fn has_python_programs(self) -> bool {
         self <= Self::Single
     }
 
-    /// Why the programs cannot do this dose, if they cannot: the kernel is too old. `is_signalled`: the
-    /// helper spins it.
+    /// Why the kernel is too old for this dose; `None` if it is not. `is_signalled`: the helper spins it.
     pub fn lack(self, Dose { delay, frequency }: Dose, is_signalled: bool) -> Option<String> {
         if frequency > 1 && !self.tells_what_comes_next() {
             return Some(

@@ -1,4 +1,4 @@
-//! The functions of a loaded BPF object: which policy each has, and what is counted of it.
+//! The functions of a loaded BPF object: their policies and counters.
 
 use std::{
     io,
@@ -12,22 +12,22 @@ use speed_bump_abi::{FunctionEntry, FunctionStats, Histogram, maps};
 use super::{Capacity, EngineError, object::Maps, processors, times::Times};
 use crate::{engine::TakeHistogram, sys::mapped_words::MappedWords};
 
-/// Entries and counters by function index. Any thread may use it at any time.
+/// Entries and counters by function index, for any thread at any time.
 #[derive(Debug)]
 pub struct FunctionMaps {
     entries: MappedWords,
-    /// The words of a function on one processor after the other.
+    /// The words of a function, one processor after the other.
     stats: MappedWords,
     histograms: MappedWords,
     times: Times,
 }
 
-/// Words of what is counted of one function on one processor.
+/// Words of one function's counters on one processor.
 const WORDS: usize = size_of::<FunctionStats>() / size_of::<u64>();
 
 impl FunctionMaps {
-    /// Of a loaded object that has room for so many functions and histograms.
-    pub(super) fn of(created: &Maps, capacity: &Capacity) -> Result<Self, EngineError> {
+    /// For a loaded object with this capacity.
+    pub(super) fn new(created: &Maps, capacity: &Capacity) -> Result<Self, EngineError> {
         let mapping = |name| move |error| EngineError::Mapping { name, error };
         let words = |name: &'static str, count: u32, of_each| {
             let Map::Array(map) = created.get(name)? else { return Err(EngineError::NoMap { name }) };
@@ -42,15 +42,15 @@ impl FunctionMaps {
         })
     }
 
-    /// Says which policy a function has. One that there is no room for has none.
+    /// Sets a function's policy. A function beyond the capacity has none.
     pub fn set_entry(&self, function: u32, entry: FunctionEntry) {
         if let Some(word) = self.entries.all().get(function as usize) {
             word.store(entry.to_word(), Ordering::Release);
         }
     }
 
-    /// The counters of one function, summed over the CPUs. What is no sum is that of the CPU with most
-    /// delays.
+    /// The counters of a function, summed over the CPUs. A value that is not a sum is that of the CPU with
+    /// the most delays.
     ///
     /// # Errors
     /// `InvalidInput` beyond the capacity.
@@ -66,7 +66,7 @@ impl FunctionMaps {
         Ok(self.words(first, count)?.map(|words| sum(of_processors(words))).collect())
     }
 
-    /// Hands out the histograms of consecutive functions, of those that have some, added up over the CPUs.
+    /// Passes on the histograms of consecutive functions that have some, summed over the CPUs.
     ///
     /// # Errors
     /// `InvalidInput` beyond the capacity.
@@ -87,7 +87,7 @@ impl FunctionMaps {
         &self.times
     }
 
-    /// Sets the counters of one function to zero, on all CPUs. It keeps its histograms, which are empty then.
+    /// Resets the counters of a function on all CPUs. It keeps its histograms, which are empty then.
     ///
     /// # Errors
     /// `InvalidInput` beyond the capacity.
@@ -113,19 +113,19 @@ impl FunctionMaps {
         Ok(words.ok_or(io::ErrorKind::InvalidInput)?.chunks_exact(of_each))
     }
 
-    /// The words of a histogram by its number and 1; `None` for a number that nobody has.
+    /// The words of a histogram by its number plus 1; `None` for an unused number.
     fn histogram(&self, number: u32) -> Option<&[AtomicU64]> {
         let first = (number as usize).checked_sub(1)?.checked_mul(Histogram::WORDS)?;
         self.histograms.all().get(first..first.checked_add(Histogram::WORDS)?)
     }
 }
 
-/// Words of what is counted of one function.
+/// Words of one function's counters.
 fn of_all_processors() -> usize {
     WORDS * processors() as usize
 }
 
-/// What is counted on each processor, from the words of a function.
+/// The counters on each processor, from the words of a function.
 fn of_processors(words: &[AtomicU64]) -> impl Iterator<Item = FunctionStats> {
     words.chunks_exact(WORDS).map(stats)
 }

@@ -1,8 +1,8 @@
-//! From the checked-in BPF object to its maps, and to programs that can be loaded.
+//! Turns the checked-in BPF object into maps, and into programs that can be loaded.
 //!
-//! The object is relocated with aya-obj, aya creates the maps, and [`sys::bpf`](crate::sys::bpf) loads the
-//! programs. aya's own loader does all of that too, but not for links of many uprobes; and it begins with
-//! reading the kernel's type information, which these programs do not need.
+//! aya-obj relocates the object, aya creates the maps, and [`sys::bpf`](crate::sys::bpf) loads the programs.
+//! aya's own loader can do all of that too, but not for links of many uprobes; and it first reads the
+//! kernel's type information, which these programs do not need.
 
 mod creation;
 
@@ -41,23 +41,23 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/speed-bump.x86_
 #[cfg(target_arch = "aarch64")]
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/speed-bump.aarch64.bpf.o");
 
-/// The same, built to log what it decides.
+/// The same, built to log its decisions.
 #[cfg(target_arch = "x86_64")]
 static LOGGING_OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/speed-bump.log.x86_64.bpf.o");
-/// The same, built to log what it decides.
+/// The same, built to log its decisions.
 #[cfg(target_arch = "aarch64")]
 static LOGGING_OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/speed-bump.log.aarch64.bpf.o");
 
-/// The programs that count requests on sockets, for what measures a service.
+/// The programs that count requests on sockets, for measuring a service.
 #[cfg(target_arch = "x86_64")]
 pub static SOCKETS_OBJECT: &[u8] =
     aya::include_bytes_aligned!("../../../bpf/speed-bump.sockets.x86_64.bpf.o");
-/// The programs that count requests on sockets, for what measures a service.
+/// The programs that count requests on sockets, for measuring a service.
 #[cfg(target_arch = "aarch64")]
 pub static SOCKETS_OBJECT: &[u8] =
     aya::include_bytes_aligned!("../../../bpf/speed-bump.sockets.aarch64.bpf.o");
 
-/// A checksum (CRC-32) of the object, by which builds are told apart.
+/// A checksum (CRC-32) of the object, which identifies the build.
 pub fn checksum() -> u32 {
     crc32fast::hash(OBJECT)
 }
@@ -91,7 +91,7 @@ pub enum EngineError {
         name: &'static str,
         /// Error of the system call, or of the reader of the object.
         error: LoadError,
-        /// Whether it is the one that logs what it decides.
+        /// Whether it is the one that logs its decisions.
         logs: bool,
     },
     /// A program that follows processes could not be attached.
@@ -117,7 +117,7 @@ pub enum EngineError {
         /// The program.
         name: &'static str,
     },
-    /// A map could not be given what is in it from the start.
+    /// A map could not get its initial contents.
     #[error("cannot write into the BPF map `{name}`: {error}")]
     Contents {
         /// The map.
@@ -125,7 +125,7 @@ pub enum EngineError {
         /// Error of the system call, or of the reader of the object.
         error: io::Error,
     },
-    /// There are no more file descriptors.
+    /// No file descriptors are left.
     #[error("out of file descriptors while the BPF object is loaded ({0}): raise `ulimit -n`")]
     Descriptors(io::Error),
     /// A map could not be mapped into memory.
@@ -159,15 +159,15 @@ impl From<MapError> for EngineError {
     }
 }
 
-/// What [`load`] made.
+/// The result of [`load`].
 pub(super) struct Loaded {
     pub(super) maps: Maps,
     pub(super) programs: Programs,
     pub(super) decisions: Option<Decisions>,
 }
 
-/// Creates the maps, and makes the programs ready to be loaded. They log what they decide where that is to be
-/// shown, and else give way to others while they spin where the kernel can have that.
+/// Creates the maps, and prepares the programs for loading. They log their decisions if those are to be
+/// shown; otherwise they yield the processor while they spin, if the kernel supports that.
 pub(super) fn load(
     capacity: Capacity,
     form: Form,
@@ -189,7 +189,7 @@ pub(super) fn load(
     Ok(Loaded { maps, programs, decisions: None })
 }
 
-/// The object that logs. aya creates its maps, as its logger wants it.
+/// Loads the object that logs. aya creates its maps, since its logger needs them.
 fn load_logging(
     form: Form,
     capacity: Capacity,
@@ -202,8 +202,8 @@ fn load_logging(
     let settings = MapSettings::new(capacity, offsets, hold, may_sleep);
     let mut ebpf = settings.loader().load(LOGGING_OBJECT)?;
     let programs = programs(object, ebpf.maps(), form, btf, Options { may_sleep, logs: true })?;
-    let decisions = Decisions::of(&mut ebpf)?;
-    Ok(Loaded { maps: Maps::of(ebpf), programs, decisions })
+    let decisions = Decisions::open(&mut ebpf)?;
+    Ok(Loaded { maps: Maps::new(ebpf), programs, decisions })
 }
 
 fn unfit(error: &(dyn std::error::Error + 'static)) -> EngineError {
@@ -218,7 +218,7 @@ fn load_btf(object: &mut Object) -> Result<Arc<OwnedFd>, EngineError> {
     Ok(Arc::new(bpf::load_btf(&btf).map_err(EngineError::Btf)?))
 }
 
-/// The programs, with the descriptors of these maps in them.
+/// The programs, with the descriptors of these maps.
 fn programs<'a>(
     mut object: Object,
     maps: impl Iterator<Item = (&'a str, &'a Map)>,
@@ -226,7 +226,7 @@ fn programs<'a>(
     btf: Arc<OwnedFd>,
     options: Options,
 ) -> Result<Programs, EngineError> {
-    // Of our own: programs name them by number, and most are loaded late or never.
+    // Our own duplicates: programs name them by number, and most are loaded late or never.
     let mut descriptors = HashMap::new();
     for (name, map) in maps {
         if let Some(data) = creation::data_of(map) {
@@ -235,7 +235,7 @@ fn programs<'a>(
         }
     }
     let object_maps = std::mem::take(&mut object.maps);
-    // aya-obj would put another map in the place of one that it is not given.
+    // If it gets no map, aya-obj would use another one instead.
     if let Some(name) = object_maps.keys().find(|name| !descriptors.contains_key(name.as_str())) {
         return Err(EngineError::Object(format!("map `{name}` is of a kind that the loader does not use")));
     }

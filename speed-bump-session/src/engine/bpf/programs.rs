@@ -1,4 +1,4 @@
-//! The programs: which of them goes to a site, and which follow processes.
+//! The programs: which one goes to a site, and which ones follow processes.
 
 use std::{
     cell::OnceCell,
@@ -9,21 +9,21 @@ use std::{
 use super::{EngineError, Form, copies::Original};
 use crate::sys::bpf::{self, ProgramKind};
 
-/// The programs that are attached to uprobes, by how a hit names its function.
+/// The programs for uprobes, by how they identify the function of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum UprobeProgram {
-    /// The site is the function: native functions and USDT probes.
+    /// By the site: native functions and USDT probes.
     Site,
-    /// The return address is in the function's trampoline: CPython with `-X perf`.
+    /// By the return address, in the function's trampoline: CPython with `-X perf`.
     Trampoline,
-    /// The probe's arguments name the function: CPython's `function__entry`.
+    /// By the probe's arguments: CPython's `function__entry`.
     PythonUsdt,
-    /// The registers name the function: the stub of the helper in a Python process.
+    /// By registers: the helper's stub in a Python process.
     PythonHelper,
-    /// Where a timed native function is left. Before the next, so that what is attached in their order misses
-    /// no end of a call whose beginning it saw.
+    /// The end of a timed native function. Before the next one in this order, so that attaching in this order
+    /// misses no end of a call whose start it saw.
     SiteLeft,
-    /// The site is the function, whose calls are timed.
+    /// By the site, for functions whose calls are timed.
     SiteTimed,
 }
 
@@ -36,14 +36,14 @@ impl UprobeProgram {
 /// A loaded program for uprobes.
 #[derive(Debug)]
 pub enum SiteProgram<'a> {
-    /// For all sites: a cookie tells them apart.
+    /// For all sites: a cookie identifies the site.
     Shared(BorrowedFd<'a>),
     /// For one site.
     Own(OwnedFd),
 }
 
-/// The programs of an object, none of which is loaded yet. A form without other means than the helper's lacks
-/// two, one that does not time calls another two.
+/// The programs of an object, before they are loaded. A form that covers Python only through the helper lacks
+/// two, one that does not time calls lacks another two.
 pub(super) struct Originals {
     pub(super) site: Original,
     pub(super) trampoline: Option<Original>,
@@ -55,23 +55,23 @@ pub(super) struct Originals {
     pub(super) exec: Original,
 }
 
-/// The programs of an object. Each is loaded when it is needed first: checking one takes the kernel
-/// milliseconds.
+/// The programs of an object. Each is loaded when it is first needed: the kernel takes milliseconds to check
+/// one.
 pub(super) struct Programs {
     form: Form,
     originals: Originals,
     loaded: [OnceCell<OwnedFd>; UprobeProgram::ALL.len()],
-    /// The maps that they name by number.
+    /// The maps, which programs name by number.
     _maps: Vec<OwnedFd>,
     options: Options,
 }
 
-/// What the programs for sites do besides.
+/// Additional features of the programs for sites.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
-    /// They may sleep, as others want the processor.
+    /// They may sleep if others want the processor.
     pub(super) may_sleep: bool,
-    /// They log what they decide.
+    /// They log their decisions.
     pub(super) logs: bool,
 }
 
@@ -91,7 +91,7 @@ impl Programs {
         }
     }
 
-    /// Loads a program, if it is not loaded, and one for all sites.
+    /// Loads a program that is one for all sites, unless it is loaded already.
     pub(super) fn load(&self, program: UprobeProgram) -> Result<(), EngineError> {
         let Some(loaded) = self.loaded.get(program as usize) else { return Ok(()) };
         if self.form == Form::Copied || loaded.get().is_some() {
@@ -103,7 +103,7 @@ impl Programs {
         let new = original.load(kind(attach_type));
         let logs = self.options.logs;
         let new = new.map_err(|error| EngineError::Load { name: original.name, error, logs })?;
-        // It was empty, and this is the one thread that has it.
+        // It was empty, and only this thread has it.
         let _ = loaded.set(new);
         Ok(())
     }
@@ -122,7 +122,7 @@ impl Programs {
         loaded.map(|loaded| SiteProgram::Shared(loaded.as_fd())).ok_or_else(lacking)
     }
 
-    /// Has forks and execs be announced, for as long as the descriptors live.
+    /// Reports forks and execs, for as long as the descriptors live.
     pub(super) fn follow(&self) -> Result<[OwnedFd; 2], EngineError> {
         let link = |original: &Original, tracepoint| {
             let attach = || {

@@ -1,8 +1,8 @@
-//! Changing what the BPF programs do, from one call to the next and for many policies at once.
+//! Changes the behaviour of the BPF programs between two calls, for many policies at the same time.
 //!
-//! The programs read what is written here while they run, and so do helpers, in copies of their own. Each
-//! policy has two rows, and one word says which of the two holds: so doses that are set together come into
-//! force together.
+//! The programs read these words while they run, and so do helpers, from copies of their own. Each policy has
+//! two rows, and one word selects which of the two is in force. So doses that are set together take effect
+//! together.
 
 use std::{
     collections::BTreeMap,
@@ -34,15 +34,15 @@ pub(super) const CONTROL_WORDS: usize = size_of::<Control>() / size_of::<u64>();
 /// A policy and its number.
 pub type NumberedPolicy = (u32, Policy);
 
-/// Another place that the same is written to: whoever delays there does as the programs do.
+/// Another place that gets the same data: code that delays there behaves like the programs.
 pub trait Mirror: Debug + Send + Sync {
-    /// Writes a row of a policy. A number that there is no room for is passed over.
+    /// Writes a row of a policy. Ignores a number beyond the capacity.
     ///
     /// # Errors
     /// The place is gone.
     fn write_policy(&self, number: u32, generation: u64, policy: Policy) -> io::Result<()>;
 
-    /// Writes the window and the generation, of which the rows are there.
+    /// Writes the window and the generation; the generation's rows are already written.
     ///
     /// # Errors
     /// The place is gone.
@@ -55,21 +55,22 @@ pub struct PolicySwitch {
     control: MappedWords,
     policies: MappedWords,
     set: Mutex<Set>,
-    /// The longest delay that was ever set, in ns.
+    /// The longest delay so far, in ns.
     longest_ns: AtomicU64,
 }
 
-/// What was set, and where else.
+/// The values that were set, and the mirrors.
 #[derive(Debug, Default)]
 struct Set {
-    /// What was set last: the rows that do not hold lack it.
+    /// The latest values; the rows not in force lack them.
     last: Vec<NumberedPolicy>,
     all: BTreeMap<u32, Policy>,
     mirrors: Vec<Weak<dyn Mirror>>,
 }
 
 impl Set {
-    /// Has each mirror that is still there written to. One that is gone is noticed where it is read.
+    /// Writes to each mirror that still exists. An error is ignored: the mirror's reader notices that it is
+    /// gone.
     fn mirror(&mut self, write: impl Fn(&dyn Mirror) -> io::Result<()>) {
         self.mirrors.retain(|mirror| mirror.upgrade().is_some_and(|mirror| write(&*mirror).is_ok()));
     }
@@ -80,14 +81,14 @@ impl PolicySwitch {
         Self { control, policies, set: Mutex::default(), longest_ns: AtomicU64::new(0) }
     }
 
-    /// One that no BPF program reads, for so many policies: its mirrors alone do as it says.
+    /// A switch that no BPF program reads, for this many policies: only its mirrors apply it.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// Memory is short.
     pub fn without_programs(policies: u32) -> io::Result<Self> {
         let words = |length: usize| {
             let memory = memfd_create("speed-bump-policies", MemfdFlags::CLOEXEC)?;
-            // Nobody else has it: it keeps its size.
+            // No other code has it, so it keeps its size.
             ftruncate(&memory, (length * size_of::<u64>()) as u64)?;
             MappedWords::of_array(&memory, length)
         };
@@ -95,7 +96,7 @@ impl PolicySwitch {
         Ok(Self::new(words(CONTROL_WORDS)?, words(rows * Policy::WORDS)?))
     }
 
-    /// Writes everything to this place too, now and whenever it changes.
+    /// Writes everything to this place too, now and after each change.
     ///
     /// # Errors
     /// The place is gone.
@@ -115,7 +116,7 @@ impl PolicySwitch {
     }
 
     fn lock(&self) -> MutexGuard<'_, Set> {
-        // Nothing in there panics half-way: it is as good as it was.
+        // A panic in there leaves it consistent.
         self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -133,8 +134,8 @@ impl PolicySwitch {
         set.mirror(|mirror| mirror.write_control(control));
     }
 
-    /// Sets these policies, all at once. Every call that begins at the time that is returned, or later, sees
-    /// them; the first of two policies with the same number is lost.
+    /// Sets these policies at the same time. Every call that starts at the returned time or later sees them.
+    /// If a number occurs twice, the later policy counts.
     ///
     /// # Errors
     /// A number beyond the engine's [`Capacity`](super::Capacity); nothing has changed then.
@@ -158,7 +159,7 @@ impl PolicySwitch {
         Ok(now())
     }
 
-    /// The policy that holds; `None` beyond the capacity.
+    /// The policy in force; `None` beyond the capacity.
     pub fn policy(&self, number: u32) -> Option<Policy> {
         let _unchanged = self.lock();
         let generation = self.word(GENERATION).load(Ordering::Acquire);
@@ -169,34 +170,34 @@ impl PolicySwitch {
         Some(Policy::from_words(words))
     }
 
-    /// The longest delay that was ever set.
+    /// The longest delay so far.
     pub fn longest(&self) -> Nanos {
         Nanos(self.longest_ns.load(Ordering::Relaxed))
     }
 
     /// Sets the window in which calls are delayed, as long as it is [renewed](Self::renew).
     pub fn open(&self, start: Nanos, end: Nanos) {
-        // Closed in between.
+        // It was closed in the meantime.
         self.word(START).store(u64::MAX, Ordering::SeqCst);
         self.word(END).store(end.0, Ordering::SeqCst);
         self.word(START).store(start.0, Ordering::SeqCst);
         self.mirror_control();
     }
 
-    /// Lets the policies hold until then.
+    /// Keeps the policies in force until this time.
     pub fn renew(&self, until: Nanos) {
         self.word(EXPIRES).store(until.0, Ordering::Release);
         self.mirror_control();
     }
 
-    /// Nothing is delayed any more, and what spins stops: for good.
+    /// Ends all delays, including spins in progress, for good.
     pub fn stop(&self) {
         self.word(STOP).store(1, Ordering::SeqCst);
         self.mirror_control();
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
-        /// Stands in for what is not there, which does not happen: the mapping is [`CONTROL_WORDS`] long.
+        /// Stands for a missing word, which cannot happen: the mapping is [`CONTROL_WORDS`] long.
         static NONE: AtomicU64 = AtomicU64::new(0);
         self.control.all().get(at).unwrap_or(&NONE)
     }
@@ -234,7 +235,7 @@ mod tests {
 
     use super::*;
 
-    /// A switch over files in place of maps, and the file of the control words.
+    /// A switch with files in place of maps, and the file of the control words.
     fn switch(policies: u32) -> (PolicySwitch, File) {
         let words = |length: usize| {
             let file = tempfile::tempfile().unwrap();

@@ -25,11 +25,11 @@ impl Times {
     }
 
     fn timed(&self) -> MutexGuard<'_, BTreeSet<u32>> {
-        // Nothing in there panics half-way: it is as good as it was.
+        // A panic in there leaves it consistent.
         self.timed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From here on a function is timed, or not any more.
+    /// Starts or stops timing a function.
     pub fn set_timed(&self, function: u32, is_timed: bool) {
         if is_timed {
             self.timed().insert(function);
@@ -38,17 +38,19 @@ impl Times {
         }
     }
 
-    /// The times of consecutive functions; `None` of those that are not timed. Nothing where none is.
-    pub fn of(&self, first: u32, count: u32) -> Vec<Option<FunctionTimes>> {
+    /// The times of consecutive functions; `None` for those that are not timed. Empty if none is.
+    pub fn read(&self, first: u32, count: u32) -> Vec<Option<FunctionTimes>> {
         let timed = self.timed();
         if timed.is_empty() {
             return Vec::new();
         }
         let functions = first..first.saturating_add(count);
-        functions.map(|function| timed.contains(&function).then(|| self.read(function)).flatten()).collect()
+        functions
+            .map(|function| timed.contains(&function).then(|| self.read_one(function)).flatten())
+            .collect()
     }
 
-    fn read(&self, function: u32) -> Option<FunctionTimes> {
+    fn read_one(&self, function: u32) -> Option<FunctionTimes> {
         let first = (function as usize).checked_mul(Self::WORDS)?;
         let words = self.words.all().get(first..first.checked_add(Self::WORDS)?)?;
         let [recursive, resumed, recursive_resumed, own_ns, cumulative_ns] = words else { return None };
@@ -77,14 +79,14 @@ mod tests {
         for (at, word) in (0_u64..).zip(times.words.all()) {
             word.store(at, Ordering::Relaxed);
         }
-        assert_eq!(times.of(0, 3), []);
+        assert_eq!(times.read(0, 3), []);
         times.set_timed(1, true);
         times.set_timed(7, true);
         let second =
             FunctionTimes { recursive: 5, resumed: 6, recursive_resumed: 7, own_ns: 8, cumulative_ns: 9 };
-        assert_eq!(times.of(0, 2), [None, Some(second)]);
-        assert_eq!(times.of(7, 1), [None], "beyond the map");
+        assert_eq!(times.read(0, 2), [None, Some(second)]);
+        assert_eq!(times.read(7, 1), [None], "beyond the map");
         times.set_timed(1, false);
-        assert_eq!(times.of(1, 1), [None]);
+        assert_eq!(times.read(1, 1), [None]);
     }
 }

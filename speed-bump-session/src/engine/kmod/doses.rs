@@ -1,8 +1,8 @@
-//! The engine `kmod`, as a session sees it: each function is a target of the module, and follows a dose.
+//! The engine `kmod`, from a session's side: each function is a target of the module, with a dose.
 //!
-//! The module has a delay for each target and counts its calls and what they lost. Which of them were
-//! delayed, and by how much that was asked for, is kept here: what was counted up to a change of the delay
-//! had the old one. Calls that come at that very moment may count on either side.
+//! The module has a delay for each target, and counts its calls and their lost time. We compute here which
+//! calls were delayed, and by how much was requested: the calls counted up to a change had the former delay.
+//! Calls at that very moment may count on either side.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use crate::{
     units::Nanos,
 };
 
-/// What one session has set in the module. Clones are of the same session.
+/// One session's targets in the module. Clones share the session.
 #[derive(Clone, Debug)]
 pub struct KmodDoses(Arc<Mutex<Inner>>);
 
@@ -28,29 +28,29 @@ struct Inner {
     engine: KmodEngine,
     /// By number.
     doses: BTreeMap<u32, Nanos>,
-    /// By number of the function, which is the position of its target.
+    /// By number of the function, which is its target's position.
     functions: Vec<Function>,
     /// Whether calls are delayed yet.
     is_open: bool,
-    /// What was counted, once the targets are gone.
+    /// The final counts, once the targets are removed.
     last: Option<Vec<Option<Counts>>>,
 }
 
-/// A function, and what of its calls is settled.
+/// A function, with the totals of its earlier delays.
 #[derive(Clone, Copy, Debug, Default)]
 struct Function {
     number: Option<u32>,
     /// Its delay in the module.
     delay: Nanos,
-    /// Calls that came under delays that it had before.
+    /// Calls under earlier delays.
     settled: u64,
-    /// How many of those were delayed, and by how much in all.
+    /// How many of those were delayed, and the sum of the delays.
     delayed: u64,
     requested: u64,
 }
 
 impl KmodDoses {
-    /// Of targets that were added with a delay of 0, in the order of the functions.
+    /// For targets that were added with a delay of 0, in the order of the functions.
     pub fn new(engine: KmodEngine) -> Self {
         let inner =
             Inner { engine, doses: BTreeMap::new(), functions: Vec::new(), is_open: false, last: None };
@@ -60,15 +60,15 @@ impl KmodDoses {
     /// Adds the target of the next function.
     ///
     /// # Errors
-    /// The module does not take it; the next function is still to be added.
+    /// The module refuses it; the next call adds the same function.
     pub fn add(&self, name: TargetName) -> Result<(), KmodError> {
         self.lock().engine.add(&[name])
     }
 
-    /// From here on calls are delayed.
+    /// Starts to delay calls.
     ///
     /// # Errors
-    /// Not all delays have begun.
+    /// Not all delays have started.
     pub fn open(&self) -> Result<(), KmodError> {
         let mut inner = self.lock();
         inner.is_open = true;
@@ -78,19 +78,18 @@ impl KmodDoses {
     /// Whether the module counts and delays.
     ///
     /// # Errors
-    /// It is not there any more.
+    /// The module is gone.
     pub fn is_enabled(&self) -> Result<bool, KmodError> {
         self.lock().engine.is_enabled()
     }
 
-    /// Removes what was added, and puts `enabled` back as it was. Returns how many delays ended early, and
-    /// what is not as it should be.
+    /// Removes the targets, and restores `enabled`. Returns how many delays ended early, and warnings.
     ///
     /// # Errors
-    /// The module does not do as it is told.
+    /// The module does not do what it is told.
     pub fn leave(&self) -> Result<(u64, Vec<String>), KmodError> {
         let mut inner = self.lock();
-        // Of what counts then, if the module does not say it any more.
+        // For counts, in case the module can no longer give them.
         let before = inner.engine.counts();
         match inner.engine.leave() {
             Ok(Left { counts, warnings }) => {
@@ -106,19 +105,19 @@ impl KmodDoses {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing in there panics half-way: it is as good as it was.
+        // A panic in there leaves it consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Inner {
-    /// The delay that a function is to have now.
+    /// The delay that a function should have now.
     fn wanted(&self, function: &Function) -> Nanos {
         let dose = function.number.and_then(|number| self.doses.get(&number).copied());
         dose.filter(|_| self.is_open).unwrap_or_default()
     }
 
-    /// Has the module delay as the doses say.
+    /// Makes the module delay according to the doses.
     fn apply(&mut self) -> Result<(), KmodError> {
         let changes: Vec<(usize, Nanos)> = self
             .functions
@@ -145,13 +144,13 @@ impl Inner {
 }
 
 impl Function {
-    /// These calls had the delay that it has now.
+    /// Records that these calls had the present delay.
     fn settle(&mut self, hits: u64) {
         (self.delayed, self.requested) = self.delayed_of(hits);
         self.settled = hits.max(self.settled);
     }
 
-    /// Calls that were delayed, of so many, and by how much in all.
+    /// How many of these calls were delayed, and the sum of their delays.
     fn delayed_of(&self, hits: u64) -> (u64, u64) {
         let new = if self.delay > Nanos(0) { hits.saturating_sub(self.settled) } else { 0 };
         let requested = self.requested.saturating_add(new.saturating_mul(self.delay.0));
@@ -218,12 +217,12 @@ impl Counters for KmodDoses {
     }
 
     fn histograms(&self, _first: u32, _count: u32, _take: &mut TakeHistogram<'_>) -> io::Result<()> {
-        // The module keeps sums alone.
+        // The module only keeps sums.
         Ok(())
     }
 
     fn clear(&mut self, _function: u32) -> io::Result<()> {
-        // Functions of the module never go before their session.
+        // The module's functions never end before their session.
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! What one session has set in the module.
+//! One session's targets in the module.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::units::{Nanos, Pid};
 
-/// What the module counted for a target.
+/// The module's counts for a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Calls of the process and its descendants.
@@ -21,31 +21,31 @@ pub struct Counts {
     pub interrupted: u64,
 }
 
-/// How a session's targets were left.
+/// The final state of a session's targets.
 #[derive(Debug, Default)]
 pub struct Left {
-    /// What the module counted, by the position of the target; `None` if somebody else has removed it.
+    /// The module's counts, by position of the target; `None` if another user has removed it.
     pub counts: Vec<Option<Counts>>,
-    /// What is not as it should be.
+    /// Warnings.
     pub warnings: Vec<String>,
 }
 
-/// Targets in the module, until they are left or this is dropped.
+/// A session's targets in the module. Dropping it removes them.
 #[derive(Debug)]
 pub struct KmodEngine {
     module: Module,
     records: Records,
     process: Pid,
-    /// As we last wrote it.
+    /// The record that we last wrote.
     record: Record,
-    /// Those that were added, in the order of their positions.
+    /// The added targets, in the order of their positions.
     names: Vec<TargetName>,
     has_left: bool,
 }
 
 impl KmodEngine {
-    /// Adds targets for a process and its descendants, which delay nothing yet, and enables the module. What
-    /// killed tools have left goes first; `tell` hears of it.
+    /// Adds targets for a process and its descendants, with no delay, and enables the module. First removes
+    /// targets that killed tools have left, and reports these to `tell`.
     ///
     /// # Errors
     /// Nothing is left in the module.
@@ -83,7 +83,7 @@ impl KmodEngine {
         Ok(engine)
     }
 
-    /// Adds more targets, which delay nothing yet.
+    /// Adds more targets, with no delay.
     ///
     /// # Errors
     /// Those before the one that failed are in the module.
@@ -130,9 +130,9 @@ impl KmodEngine {
         Ok(())
     }
 
-    /// Takes up what a tool that has left before us may have left to us: to disable the module.
+    /// Reads the record again: a tool that left before us may have left it to us to disable the module.
     fn read_record(&mut self) {
-        if let Some(record) = self.records.of(self.record.tool) {
+        if let Some(record) = self.records.for_tool(self.record.tool) {
             self.record.enabled_before = record.enabled_before;
         }
     }
@@ -147,18 +147,18 @@ impl KmodEngine {
         }
     }
 
-    /// Changes the delay of a target, by its position. One that there is not is passed over.
+    /// Changes the delay of a target, by its position. Ignores a position without a target.
     ///
     /// # Errors
-    /// It is not there any more, or the module is not.
+    /// The target or the module is gone.
     pub fn set_delay(&self, position: usize, delay: Nanos) -> Result<(), KmodError> {
         self.names.get(position).map_or(Ok(()), |name| self.module.set_delay(name, delay))
     }
 
-    /// What was counted so far, by position; `None` where a target is not there any more.
+    /// The counts so far, by position; `None` for a target that is gone.
     ///
     /// # Errors
-    /// The module is not there any more.
+    /// The module is gone.
     pub fn counts(&self) -> Result<Vec<Option<Counts>>, KmodError> {
         Ok(self.counts_in(&self.module.listing()?))
     }
@@ -171,15 +171,15 @@ impl KmodEngine {
     /// Whether the module counts and delays.
     ///
     /// # Errors
-    /// It is not there any more.
+    /// The module is gone.
     pub fn is_enabled(&self) -> Result<bool, KmodError> {
         self.module.is_enabled()
     }
 
-    /// Removes what was added, and puts `enabled` back as it was.
+    /// Removes our targets, and restores `enabled`.
     ///
     /// # Errors
-    /// The module does not do as it is told.
+    /// The module does not do what it is told.
     pub fn leave(&mut self) -> Result<Left, KmodError> {
         if std::mem::replace(&mut self.has_left, true) {
             return Ok(Left::default());
@@ -187,7 +187,7 @@ impl KmodEngine {
         match self.records.lock() {
             Ok(lock) => self.leave_locked(&lock),
             Err(error) => {
-                // Without it `enabled` and the note stay, for the next run. Nobody stays slowed down.
+                // If this fails, `enabled` and the record stay, for the next run. No process stays slowed.
                 for name in &self.names {
                     if let Err(error) = self.module.remove(name) {
                         tracing::debug!("{error}");
@@ -222,7 +222,7 @@ impl KmodEngine {
         Ok(Left { counts, warnings })
     }
 
-    /// A name for people. Upstream's module has our descriptors, which say nothing to them.
+    /// A name for people. Upstream's module has the numbers of our descriptors, which mean nothing to them.
     fn in_words(&self, name: &TargetName) -> String {
         let file = self.module.is_upstream().then(|| fs::read_link(name.path()).ok()).flatten();
         match (file, name.as_str().rsplit_once(':')) {

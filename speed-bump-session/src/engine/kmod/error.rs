@@ -10,13 +10,13 @@ use crate::{failure::FailureKind, probe::in_place::NotInPlace, units::Pid};
 /// Why the engine cannot start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum KmodError {
-    /// Its files are not there.
+    /// Its files are missing.
     #[error(
         "the kernel module speed_bump is not loaded ({} is missing): build it with `make -C kmod`, load it \
          with `insmod kmod/speed_bump.ko`, or use --engine bpf", .folder.display()
     )]
     Absent {
-        /// Where its files would be.
+        /// Where its files should be.
         folder: PathBuf,
     },
     /// A file of its may not be opened.
@@ -27,17 +27,17 @@ pub enum KmodError {
         /// Path of the file in /sys, or of the record.
         file: PathBuf,
     },
-    /// A file of its says what it never says.
+    /// A file has contents that the module never writes.
     #[error("{} says `{text}`, which is not what the kernel module speed_bump writes there: another module \
              has its name", .file.display())]
     Unexpected {
         /// Path of the file in /sys, or of the record.
         file: PathBuf,
-        /// What it says.
+        /// Its contents.
         text: String,
     },
-    /// It is the module that this one has its files from. There, a process that the kernel itself has started
-    /// is searched for ever for the one that `pid=` names.
+    /// It is upstream's module, whose files ours took over. There, if a process that the kernel itself
+    /// started calls a target with `pid=`, the search for the process in `pid=` never ends.
     #[error(
         "the loaded module speed_bump is not this project's ({} has no total_interrupted) but upstream's. A \
          program that the kernel starts by itself (modprobe, a handler of core dumps) hangs for ever there, \
@@ -48,7 +48,7 @@ pub enum KmodError {
          bpf", .file.display()
     )]
     Other {
-        /// What tells.
+        /// The file that shows it.
         file: PathBuf,
     },
     /// Reading or writing a file of its failed.
@@ -61,27 +61,27 @@ pub enum KmodError {
         /// What the system said.
         error: io::Error,
     },
-    /// A target selects nothing, as nothing leads to a file that the process runs.
+    /// A target selects nothing, since no path leads to a file that the process runs.
     #[error("{0}")]
     OutOfReach(String),
-    /// It was told of functions, and their breakpoints are not in the process.
+    /// The module accepted functions, but their breakpoints are not in the process.
     #[error(transparent)]
     NotInPlace(#[from] NotInPlace),
-    /// It does not do what it was told.
+    /// It refused a command.
     #[error("the kernel module refuses `{command}`: {why}")]
     Refused {
         /// Line that was written to `targets`.
         command: String,
-        /// What it said.
+        /// Its answer.
         why: Refusal,
     },
-    /// What upstream's module must not be asked for.
+    /// Something that must not be asked of upstream's module.
     #[error(transparent)]
     Upstream(#[from] UpstreamRefusal),
-    /// Its commands cannot say what is to be slowed.
+    /// Its commands cannot express the target.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// Somebody else has the target.
+    /// Another user has the target.
     #[error(
         "somebody else has the target {name} in the kernel module already ({terms}): leave it out with a \
          line `!…` in the targets file, or remove it there (echo '-{name}' > {})", .file.display()
@@ -89,12 +89,12 @@ pub enum KmodError {
     Taken {
         /// The target.
         name: String,
-        /// Its delay, and whose it is.
+        /// Its delay, and its user.
         terms: String,
-        /// Where commands go.
+        /// The file for commands.
         file: PathBuf,
     },
-    /// More functions than there is room for.
+    /// More functions than it has room for.
     #[error(
         "{wanted} functions are selected, and the kernel module has room for {TARGETS} targets, of which \
          {others} are somebody else's: select fewer, or use --engine bpf"
@@ -102,10 +102,10 @@ pub enum KmodError {
     TooMany {
         /// Functions that are selected.
         wanted: usize,
-        /// Targets of others.
+        /// Targets of other users.
         others: usize,
     },
-    /// Enabling the module would begin somebody else's delays.
+    /// Enabling the module would start another user's delays.
     #[error(
         "the kernel module is disabled and has {others} targets of somebody else ({first}): enabling it \
          would begin their delays too; enable it yourself (echo 1 > {}) if they may begin, or remove \
@@ -116,16 +116,16 @@ pub enum KmodError {
         others: usize,
         /// One of them.
         first: String,
-        /// Where it is enabled.
+        /// The file that enables it.
         file: PathBuf,
     },
-    /// The process that is to be slowed has ended.
+    /// The target process has ended.
     #[error("process {pid} has ended")]
     Gone {
         /// PID of the target process.
         pid: Pid,
     },
-    /// What is set in the module could not be noted, so that nobody could clean up after us.
+    /// Our targets could not be recorded, so no later run could remove them.
     #[error("cannot write {}, which a later run needs to remove what a killed one has left in the kernel \
              module: {error}", .file.display())]
     Record {
@@ -136,7 +136,7 @@ pub enum KmodError {
     },
 }
 
-/// What the module says to a command (kmod/README.md has all of it).
+/// The module's error for a command (kmod/README.md has all of them).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// `EINVAL`
@@ -215,7 +215,7 @@ impl From<Errno> for Refusal {
 }
 
 impl KmodError {
-    /// Who can do something about it.
+    /// The kind of failure, by who can fix it.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Name(_) | Self::TooMany { .. } => FailureKind::Usage,

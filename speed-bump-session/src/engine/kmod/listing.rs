@@ -1,55 +1,55 @@
-//! `targets_list`: a line for each target of the module, whoever added it.
+//! `targets_list`: a line for each target of the module, of any user.
 //!
-//! Anybody's text may be in it, and later modules may say more: what is not understood is left out.
+//! It may contain any user's text, and later modules may add fields: we ignore what we do not know.
 
 use crate::units::Nanos;
 
 /// All targets of the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// In the order that they were added in.
+    /// In the order in which they were added.
     pub targets: Vec<Listed>,
 }
 
-/// A target as the module lists it.
+/// A target in the module's list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
     /// `PATH:SYMBOL`.
     pub name: String,
     /// The delay of the next call.
     pub delay: Nanos,
-    /// Calls that were to be delayed.
+    /// Delayed calls.
     pub hits: u64,
-    /// The process that it is for, as it was written; `None` is every process.
+    /// The process that it is for, as it was written; `None` means every process.
     pub process: Option<i32>,
     /// Time spun.
     pub injected: Nanos,
     /// Delays that ended early.
     pub interrupted: u64,
-    /// What became of the file; `None` where the module does not say.
+    /// The state of the file; `None` if the module does not give it.
     pub file: Option<FileState>,
 }
 
-/// What became of a target's file since the target was added.
+/// The state of a target's file since the target was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileState {
-    /// It is still the one.
+    /// Unchanged.
     Current,
-    /// The path leads to another file, which is not slowed down.
+    /// The path leads to another file, which is not slowed.
     Replaced,
     /// It was written to.
     Modified,
-    /// The path leads nowhere.
+    /// The path leads to no file.
     Missing,
 }
 
 impl Listing {
-    /// Reads the text of the file. A line without a name or a delay is no target.
+    /// Reads the text of the file. Ignores a line without a name or a delay.
     pub fn parse(text: &str) -> Self {
         Self { targets: text.lines().filter_map(Listed::parse).collect() }
     }
 
-    /// The target of this name.
+    /// The target with this name.
     pub fn find(&self, name: &str) -> Option<&Listed> {
         self.targets.iter().find(|target| target.name == name)
     }

@@ -11,29 +11,30 @@ use rustix::io::Errno;
 use super::{KmodError, Listing, Refusal, TargetName};
 use crate::units::{Nanos, Pid};
 
-/// Where the module's files are.
+/// The folder of the module's files.
 pub const FOLDER: &str = "/sys/kernel/speed_bump";
 
 /// The loaded module.
 #[derive(Clone, Debug)]
 pub struct Module {
     folder: PathBuf,
-    /// Whether it is the module that this one has its files from, which was accepted.
+    /// Whether it is upstream's module, which the user has accepted.
     is_upstream: bool,
 }
 
 impl Module {
-    /// The module whose files are in this folder, [`FOLDER`] but for tests.
+    /// Opens the module whose files are in this folder ([`FOLDER`], except in tests).
     ///
     /// # Errors
-    /// It is not loaded, is another one of its name, or its files are not ours to write.
+    /// It is not loaded, is another module of that name, or we may not write to its files.
     pub fn open(folder: &Path) -> Result<Self, KmodError> {
         let module = Self::open_any(folder)?;
         module.check()?;
         Ok(module)
     }
 
-    /// As [`open`](Self::open), and takes upstream's module too: see [`UpstreamGuard`](super::UpstreamGuard).
+    /// As [`open`](Self::open), but accepts upstream's module too: see
+    /// [`UpstreamGuard`](super::UpstreamGuard).
     ///
     /// # Errors
     /// As of `open`.
@@ -57,7 +58,7 @@ impl Module {
         Ok(module)
     }
 
-    /// As [`open`](Self::open), for who only looks.
+    /// As [`open`](Self::open), for reading only.
     ///
     /// # Errors
     /// It is not loaded.
@@ -69,10 +70,10 @@ impl Module {
         }
     }
 
-    /// Looks whether it is the module in kmod/.
+    /// Checks that it is the module in kmod/.
     ///
     /// # Errors
-    /// It is another one, or is gone.
+    /// It is another one, or it is gone.
     pub fn check(&self) -> Result<(), KmodError> {
         self.is_enabled()?;
         if self.read("stats")?.lines().any(|line| line.starts_with("total_interrupted: ")) {
@@ -87,7 +88,7 @@ impl Module {
         self.is_upstream
     }
 
-    /// The path of a file of its.
+    /// The path of one of its files.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -105,7 +106,7 @@ impl Module {
         }
     }
 
-    /// Begins or ends counting and delaying, for all targets.
+    /// Starts or stops counting and delaying, for all targets.
     ///
     /// # Errors
     /// The module is gone.
@@ -123,7 +124,7 @@ impl Module {
     pub fn listing(&self) -> Result<Listing, KmodError> {
         let mut text = self.read("targets_list")?;
         if self.is_upstream {
-            // Cut where its page ends, in the middle of a number if need be.
+            // Upstream's ends with its page, even in the middle of a number.
             text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
         }
         Ok(Listing::parse(&text))
@@ -132,7 +133,7 @@ impl Module {
     /// Adds a target, for a process and its descendants or for all.
     ///
     /// # Errors
-    /// [`KmodError::Refused`] says why not.
+    /// [`KmodError::Refused`] has the reason.
     pub fn add(&self, name: &TargetName, delay: Nanos, process: Option<Pid>) -> Result<(), KmodError> {
         let process = process.map(|pid| format!(" pid={pid}")).unwrap_or_default();
         self.command(&format!("+{name} {}{process}", delay.0))
@@ -154,7 +155,7 @@ impl Module {
         self.command(&format!("-{name}"))
     }
 
-    /// Writes one command, whatever it is.
+    /// Writes any one command.
     ///
     /// # Errors
     /// As [`add`](Self::add).
@@ -164,7 +165,7 @@ impl Module {
             .write(true)
             .open(&path)
             .map_err(|error| KmodError::file("write", path, error))?;
-        // One write is one command: a part of it must not be tried again as another.
+        // One write is one command: a part of it must not be retried as another one.
         match rustix::io::write(&file, command.as_bytes()) {
             Ok(length) if length == command.len() => Ok(()),
             Ok(_) => Err(KmodError::Refused { command: command.to_owned(), why: Refusal::Malformed }),
@@ -192,7 +193,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Files like the module's, which take what is written and do nothing.
+    /// Files like the module's; writing to them has no effect.
     fn folder() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in [
@@ -235,7 +236,7 @@ mod tests {
         let folder = folder();
         assert!(!Module::open_any(folder.path()).unwrap().is_upstream());
         fs::write(folder.path().join("stats"), "enabled: 1\ntotal_hits: 0\n").unwrap();
-        // Its list ends with its page, wherever that is.
+        // Its list ends with its page, at any position.
         let list = "/a:f delay_ns=5 hits=1 pid=7\n/a:g delay_ns=5 hits=17";
         fs::write(folder.path().join("targets_list"), list).unwrap();
         let module = Module::open_any(folder.path()).unwrap();
@@ -258,7 +259,7 @@ mod tests {
         let other = Module::open(folder.path()).unwrap_err();
         assert!(matches!(other, KmodError::Other { .. }), "{other}");
         assert!(other.to_string().contains("--accept-upstream-module"), "{other}");
-        // It went while we had it.
+        // It was unloaded while we had it open.
         let module = Module::look(folder.path()).unwrap();
         fs::remove_file(folder.path().join("targets_list")).unwrap();
         assert!(matches!(module.listing(), Err(KmodError::Absent { .. })));

@@ -1,12 +1,12 @@
-//! What a target is called: the path of a file and a symbol in it, as the module's commands can say them.
+//! A target's name: the path of a file and a symbol in it, within the limits of the module's commands.
 
 use std::{fmt, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-/// A path has fewer bytes than this.
+/// A path must be shorter than this, in bytes.
 pub const PATH_BYTES: usize = 256;
-/// A symbol has fewer bytes than this.
+/// A symbol must be shorter than this, in bytes.
 pub const SYMBOL_BYTES: usize = 128;
 
 /// `PATH:SYMBOL`, within the limits of the module's commands.
@@ -14,7 +14,7 @@ pub const SYMBOL_BYTES: usize = 128;
 #[serde(try_from = "String")]
 pub struct TargetName(String);
 
-/// Why the module cannot be told of a function.
+/// Why the module's commands cannot name a function.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// Of 256 bytes or more.
@@ -36,7 +36,7 @@ pub enum NameError {
     Unspeakable {
         /// The path or the symbol.
         text: String,
-        /// What of it cannot be said.
+        /// What they cannot express.
         what: &'static str,
     },
 }
@@ -55,7 +55,7 @@ impl TargetName {
             if text.contains(' ') {
                 return Err(unspeakable(text, "a space"));
             }
-            // What a symbol table has in place of text comes as the replacement character.
+            // Symbols that are not text come with replacement characters.
             if text.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER) {
                 return Err(unspeakable(&text.escape_debug().to_string(), "control characters"));
             }
@@ -81,7 +81,7 @@ impl TargetName {
         Path::new(self.0.rsplit_once(':').map_or("", |(path, _)| path))
     }
 
-    /// As commands and listings have it.
+    /// Its form in commands and lists.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -90,8 +90,8 @@ impl TargetName {
 impl TryFrom<String> for TargetName {
     type Error = NameError;
 
-    /// Takes what [`TargetName::as_str`] gave. The notes of other tools are read so, and what stands there is
-    /// written into commands.
+    /// Parses a string of [`TargetName::as_str`]. Records of other tools are read with this, and their names
+    /// are written into commands.
     fn try_from(name: String) -> Result<Self, NameError> {
         let (path, symbol) = name.rsplit_once(':').unwrap_or((&name, ""));
         Self::new(Path::new(path), symbol)

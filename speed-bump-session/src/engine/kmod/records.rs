@@ -1,8 +1,9 @@
-//! Notes of what each running tool has set in the module, so that a later one can take away what a killed one
-//! has left.
+//! Records of each running tool's targets in the module, so that a later tool can remove those of a killed
+//! one.
 //!
-//! A file for each tool, written before what it tells of is done: what is in the module and ours is always
-//! noted, if not the other way round. Whoever changes anything holds the lock.
+//! A file for each tool, written before the action that it records: all of our targets in the module are
+//! always recorded, though not every recorded target need be in the module. Every change is made with the
+//! lock held.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -19,25 +20,25 @@ use serde::{Deserialize, Serialize};
 use super::{KmodError, Listed, Listing, TargetName};
 use crate::{process::stat::Stat, units::Pid, whole_file};
 
-/// Where the notes are: gone with a reboot, as what they are about.
+/// The folder of the records; like the targets, they are gone after a reboot.
 pub const RECORDS: &str = "/run/speed-bump-ebpf";
-/// How the notes' names begin and end; the tool's PID is between.
+/// The prefix and suffix of the files' names; the tool's PID is in between.
 const PREFIX: &str = "kmod-";
 const SUFFIX: &str = ".json";
-/// How long another tool may take to set or remove its targets: old kernels take long for each.
+/// How long another tool may take to add or remove its targets: old kernels take long for each.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What a tool has set in the module.
+/// A tool's targets in the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// The tool's PID.
     pub tool: i32,
     /// When it started, in clock ticks since boot.
     pub started: u64,
-    /// Which boot of the machine that was.
+    /// The boot of the machine.
     pub boot_id: String,
-    /// In which PID namespace the PIDs count: the inode of its file in /proc.
+    /// The PID namespace of the PIDs: the inode of its file in /proc.
     pub pid_namespace: u64,
     /// The process that its targets are for.
     pub process: i32,
@@ -47,42 +48,42 @@ pub struct Record {
     pub enabled_before: bool,
 }
 
-/// What became of the tool that a record is of.
+/// State of the record's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
     /// It runs.
     Lives,
-    /// It ended and has not removed what it set.
+    /// It ended without removing its targets.
     Died,
-    /// The machine has been booted since, and the module is empty.
+    /// The machine has been rebooted since, and the module is empty.
     Before,
-    /// Its PID counts in another namespace than ours, so that we cannot know.
+    /// Its PID is of another namespace than ours, so we cannot know.
     Elsewhere,
 }
 
-/// The folder with the notes.
+/// The folder with the records.
 #[derive(Clone, Debug)]
 pub struct Records {
     folder: PathBuf,
 }
 
-/// A tool that has noted targets.
+/// A tool that has recorded targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// Its PID.
     pub tool: i32,
     /// How many of its targets are in the module.
     pub targets: usize,
-    /// Whether it ended and has not removed them.
+    /// Whether it ended without removing them.
     pub was_killed: bool,
 }
 
-/// The right to change notes and module; others wait for its end.
+/// The right to change records and the module; others wait for it.
 #[derive(Debug)]
 pub(super) struct Lock(#[allow(dead_code, reason = "closing it ends the lock")] File);
 
 impl Record {
-    /// A record of our own, with nothing set.
+    /// A record of our own, without targets.
     pub(super) fn own(process: Pid, enabled_before: bool) -> io::Result<Self> {
         let tool = Pid::own().get();
         Ok(Self {
@@ -96,13 +97,13 @@ impl Record {
         })
     }
 
-    /// Whether a target in the module is this tool's. Whoever has put another one in its place has another
-    /// process, or none.
+    /// Whether a target in the module belongs to this tool. If another user has replaced it, the new one has
+    /// another process, or none.
     pub(super) fn has(&self, listed: &Listed) -> bool {
         listed.process == Some(self.process) && self.targets.iter().any(|name| name.as_str() == listed.name)
     }
 
-    /// What became of its tool.
+    /// The state of its tool.
     pub(super) fn life(&self) -> io::Result<Life> {
         if self.boot_id != boot_id()? {
             return Ok(Life::Before);
@@ -110,36 +111,36 @@ impl Record {
         if self.pid_namespace != pid_namespace()? {
             return Ok(Life::Elsewhere);
         }
-        // A later process of that number started later.
+        // A later process with that number started later.
         let lives = started(self.tool).is_ok_and(|started| started == self.started);
         Ok(if lives { Life::Lives } else { Life::Died })
     }
 }
 
 impl Records {
-    /// The notes in this folder, [`RECORDS`] but for tests. It is made if it is not there.
+    /// Opens the folder ([`RECORDS`], except in tests), or creates it.
     ///
     /// # Errors
-    /// It cannot be.
+    /// It cannot be opened or created.
     pub fn open(folder: &Path) -> Result<Self, KmodError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(|error| KmodError::Record { file: folder.to_owned(), error })?;
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// The same for who only looks: there may be none.
+    /// The same for reading only: it need not exist.
     pub fn look(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
 
-    /// Waits until nobody else changes anything.
+    /// Waits until no other tool is making changes.
     pub(super) fn lock(&self) -> Result<Lock, KmodError> {
         let path = self.folder.join("kmod.lock");
         let failed = |error| KmodError::Record { file: path.clone(), error };
         let mut options = OpenOptions::new();
         let file = options.create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
         let deadline = Instant::now() + PATIENCE;
-        // Not a wait without end: whoever has it may have been stopped.
+        // With a time limit: the tool that has the lock may have been stopped.
         while let Err(errno) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
             if errno != rustix::io::Errno::WOULDBLOCK || Instant::now() >= deadline {
                 return Err(failed(errno.into()));
@@ -149,7 +150,7 @@ impl Records {
         Ok(Lock(file))
     }
 
-    /// All records that can be read, our own among them. What cannot be is told of.
+    /// All readable records, including our own. Warns about unreadable ones.
     pub(super) fn all(&self) -> Vec<Record> {
         let Ok(entries) = fs::read_dir(&self.folder) else { return Vec::new() };
         let is_record = |path: &PathBuf| {
@@ -167,7 +168,7 @@ impl Records {
         paths.filter_map(read).collect()
     }
 
-    /// Which tools have targets in the module, as far as they have noted it.
+    /// The tools with targets in the module, according to the records.
     pub fn holders(&self, listing: &Listing) -> Vec<Holder> {
         let of_this_boot = |record: &Record| !matches!(record.life(), Ok(Life::Before));
         let holder = |record: Record| Holder {
@@ -178,12 +179,12 @@ impl Records {
         self.all().into_iter().filter(of_this_boot).map(holder).collect()
     }
 
-    /// The record of a tool, as it is now: another one may have changed it.
-    pub(super) fn of(&self, tool: i32) -> Option<Record> {
+    /// The present record of a tool: another tool may have changed it.
+    pub(super) fn for_tool(&self, tool: i32) -> Option<Record> {
         read(&self.path(tool)).ok()
     }
 
-    /// Writes a record in place of the one that is there, whole or not at all.
+    /// Replaces a record, whole or not at all.
     pub(super) fn write(&self, record: &Record) -> Result<(), KmodError> {
         let path = self.path(record.tool);
         let failed = |error| KmodError::Record { file: path.clone(), error };
@@ -254,7 +255,7 @@ mod tests {
         fs::write(folder.path().join("made/kmod-1.json"), "rubbish").unwrap();
         fs::write(folder.path().join("made/other"), "").unwrap();
         assert_eq!(records.all(), [record.clone()]);
-        assert_eq!(records.of(record.tool), Some(record.clone()));
+        assert_eq!(records.for_tool(record.tool), Some(record.clone()));
         records.remove(record.tool).unwrap();
         records.remove(record.tool).unwrap();
         assert!(records.all().is_empty());

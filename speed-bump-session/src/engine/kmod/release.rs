@@ -1,4 +1,4 @@
-//! Taking away what a tool has set in the module: its own when it leaves, another's that was killed.
+//! Removes a tool's targets from the module: our own when we leave, and those of a killed tool.
 
 use std::{thread, time::Duration};
 
@@ -7,29 +7,30 @@ use super::{
     records::{Life, Lock},
 };
 
-/// How often it is looked at most whether counts stand, and how long after each other.
+/// How often we check at most whether the counts are final, and the time between two checks.
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
-/// How long upstream's module gets for the spins in flight, which it lets go on and counts at their end.
+/// How long we wait for spins in progress in upstream's module, which lets them finish and counts them at
+/// their end.
 const SPINS: Duration = Duration::from_secs(1);
 
-/// What was taken away.
+/// The result of removing a tool's targets.
 #[derive(Debug)]
 pub(super) struct Released {
-    /// The module's targets before they went.
+    /// The module's targets before the removal.
     pub(super) last: Listing,
-    /// How many went.
+    /// How many were removed.
     pub(super) removed: usize,
     /// Whether the module is disabled again.
     pub(super) disabled: bool,
-    /// What is not as it was before.
+    /// Warnings.
     pub(super) warnings: Vec<String>,
 }
 
-/// Takes away what tools have left that were killed; a line for each.
+/// Removes targets that killed tools have left. Returns a line for each tool.
 ///
 /// # Errors
-/// The module does not do as it is told.
+/// The module does not do what it is told.
 pub fn recover(module: &Module, records: &Records) -> Result<Vec<String>, KmodError> {
     let lock = records.lock()?;
     recover_locked(module, records, &lock)
@@ -59,15 +60,15 @@ pub(super) fn recover_locked(
                 "speed-bump-ebpf in another PID namespace (process {tool} there) has targets in the kernel \
                  module; they are not touched"
             )),
-            // It lives, or nobody knows.
+            // It runs, or we cannot know.
             Ok(Life::Lives) | Err(_) => {}
         }
     }
     Ok(told)
 }
 
-/// What the module has counted once the spins that have just been ended are in it; it does not say when that
-/// is, and a thread that does not run at the moment adds its own later.
+/// The module's counts once they include the spins that have just ended. The module does not report that, and
+/// a thread that is not running at the moment adds its own later.
 fn settled(module: &Module) -> Result<Listing, KmodError> {
     let mut last = module.listing()?;
     for _ in 0..LOOKS {
@@ -81,7 +82,7 @@ fn settled(module: &Module) -> Result<Listing, KmodError> {
     Ok(last)
 }
 
-/// Takes away what a record tells of, and the record.
+/// Removes the targets in a record, and the record.
 pub(super) fn release(
     module: &Module,
     records: &Records,
@@ -89,7 +90,7 @@ pub(super) fn release(
     _lock: &Lock,
 ) -> Result<Released, KmodError> {
     let before = match module.listing() {
-        // Unloaded, and all targets with it.
+        // The module was unloaded, and all targets with it.
         Err(error @ KmodError::Absent { .. }) => {
             records.remove(record.tool)?;
             return Err(error);
@@ -105,13 +106,13 @@ pub(super) fn release(
         Released { last: Listing::default(), removed: 0, disabled: false, warnings: Vec::new() };
     if !record.enabled_before && module.is_enabled()? {
         match heir {
-            // It needs the module enabled, and disables it in our place.
+            // That tool needs the module enabled, and will disable it in our place.
             Some(mut heir) => {
                 heir.enabled_before = false;
                 records.write(&heir)?;
             }
             None if others == 0 => {
-                // First of all: spins end, and the counts stand.
+                // First: this ends spins, so the counts become final.
                 module.enable(false)?;
                 released.disabled = true;
             }
@@ -132,13 +133,13 @@ pub(super) fn release(
         let Some(name) = record.targets.iter().find(|name| name.as_str() == listed.name) else { continue };
         match module.remove(name) {
             Ok(()) => released.removed += 1,
-            // Somebody was faster.
+            // Another tool was faster.
             Err(KmodError::Refused { why: Refusal::NotThere, .. }) => {}
             Err(error) => failed = failed.or(Some(error)),
         }
     }
     if let Some(error) = failed {
-        // Noted still: the next run tries again.
+        // Still recorded: the next run tries again.
         return Err(error);
     }
     records.remove(record.tool)?;
@@ -159,7 +160,7 @@ mod tests {
                           /lib/a.so:g delay_ns=5 hits=1 pid=78\n\
                           /lib/a.so:h delay_ns=5 hits=1\n";
 
-    /// A folder with files like the module's, and one with notes.
+    /// A folder with files like the module's, and one with records.
     fn set_up(enabled: &str, listed: &str) -> (TempDir, Module, Records) {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in [
@@ -189,7 +190,7 @@ mod tests {
     #[test]
     fn what_the_dead_have_left_goes_and_nothing_else() {
         let (folder, module, records) = set_up("1\n", LISTED);
-        // The second and the third are somebody else's by now, the fourth is gone.
+        // The second and the third belong to another user by now, the fourth is gone.
         records.write(&dead(&["f", "g", "h", "i"], true)).unwrap();
         let told = recover(&module, &records).unwrap();
         assert!(told.len() == 1 && told[0].contains("removed 1 targets"), "{told:?}");
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_module_is_disabled_again_if_nobody_else_has_targets() {
+    fn the_module_is_disabled_again_if_no_other_user_has_targets() {
         let (_folder, module, records) = set_up("1\n", "/lib/a.so:f delay_ns=5 pid=77\n");
         records.write(&dead(&["f"], false)).unwrap();
         let told = recover(&module, &records).unwrap();
@@ -224,7 +225,7 @@ mod tests {
         records.write(&dead(&["i"], false)).unwrap();
         recover(&module, &records).unwrap();
         assert!(module.is_enabled().unwrap());
-        assert_eq!(records.of(living.tool), Some(Record { enabled_before: false, ..living }));
+        assert_eq!(records.for_tool(living.tool), Some(Record { enabled_before: false, ..living }));
     }
 
     #[test]
@@ -247,7 +248,7 @@ mod tests {
                 while module.is_enabled().unwrap_or(true) {
                     thread::sleep(BETWEEN_LOOKS);
                 }
-                // Longer than counts have to stand.
+                // Longer than the wait for final counts.
                 thread::sleep(10 * BETWEEN_LOOKS);
                 fs::write(folder.path().join("new"), listed(2)).unwrap();
                 fs::rename(folder.path().join("new"), folder.path().join("targets_list")).unwrap();

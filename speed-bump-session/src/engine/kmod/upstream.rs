@@ -1,13 +1,14 @@
-//! Upstream's module, speed-bump-native-kmod, where it was accepted: what may be asked of it.
+//! Upstream's module, speed-bump-native-kmod, if the user accepts it: which requests are safe.
 //!
-//! For each hit of a target with `pid=` that module goes from the thread to its ancestors, until it comes to
-//! process N or to PID 1. A process that the kernel has started descends from PID 0 alone, and PID 0 is its
-//! own parent: there it goes on for ever, in the kernel, and can be killed by nothing. So a function is
-//! refused if such a process may come to it. Nobody can say what all of them run; that nothing else of theirs
-//! runs the file is what is accepted.
+//! For each hit of a target with `pid=N`, that module walks from the thread to its ancestors, until it finds
+//! process N or PID 1. A process that the kernel has started descends only from PID 0, and PID 0 is its own
+//! parent: there the walk never ends, in the kernel, and nothing can kill it. So we refuse a function if such
+//! a process may call it. No one can list all programs of such processes; the user accepts that no other one
+//! runs the file.
 //!
-//! The rest is about what it does not look at: whether a symbol is a function, whether two names are one
-//! place, and whether the path still leads to the file that was looked at (it gets our descriptor).
+//! The other checks make up for what that module does not check: whether a symbol is a function, whether two
+//! names are one place, and whether the path still leads to the file that we checked (it gets our
+//! descriptor).
 
 use std::{
     collections::HashMap,
@@ -24,33 +25,33 @@ use crate::{
     units::{Pid, VirtualAddress},
 };
 
-/// Folders of the system, from which the kernel starts programs: they and their libraries may be in use at
-/// any time.
+/// System folders, from which the kernel starts programs: these and their libraries may be in use at any
+/// time.
 const SYSTEM: [&str; 9] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/nix/store", "/gnu/store"];
-/// Not one of them.
+/// An exception.
 const LOCAL: &str = "/usr/local";
-/// What the module lists has to fit into a page, with the NUL at its end.
+/// The module's list must fit into a page, including the NUL at its end.
 const PAGE: usize = 4095;
-/// The longest that stands behind a name there: ` delay_ns=10000000000 hits=9223372036854775807 pid=4194304`
-/// and the newline.
+/// The longest text after a name there: ` delay_ns=10000000000 hits=9223372036854775807 pid=4194304` and the
+/// newline.
 const LINE: usize = 62;
-/// No chain of ancestors is longer: PIDs are below 2^22, and chains of thousands are nobody's.
+/// No chain of ancestors is longer: PIDs are below 2^22, and real chains have far fewer than thousands.
 const GENERATIONS: usize = 4096;
 
 /// Why a function, or a process, cannot be a target of upstream's module.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamRefusal {
-    /// `pid=` is a number of the initial PID namespace there.
+    /// There `pid=` is a number of the initial PID namespace.
     #[error(
         "upstream's kernel module reads pid= as the initial PID namespace numbers processes, and the tool is \
          in another one: run it on the host, or use --engine bpf"
     )]
     PidNamespace,
-    /// PID 1 is what its search ends at.
+    /// Its walk ends at PID 1.
     #[error("upstream's kernel module never finds process 1: use --engine bpf")]
     Init,
-    /// The process itself is one of those.
+    /// The process itself does not descend from PID 1.
     #[error(
         "process {pid} does not descend from process 1, and upstream's kernel module would search its \
          ancestors for ever: use --engine bpf"
@@ -59,7 +60,7 @@ pub enum UpstreamRefusal {
         /// PID of the process that does not descend from process 1.
         pid: Pid,
     },
-    /// In a folder of the system's.
+    /// It is in a system folder.
     #[error(
         "{} belongs to the system, and the kernel may start a program that runs it (modprobe, a handler of \
          core dumps): upstream's kernel module would hang that for ever. Only functions of programs and \
@@ -71,20 +72,20 @@ pub enum UpstreamRefusal {
         /// Path of the file that the function lies in.
         file: PathBuf,
     },
-    /// A program that the kernel starts lies beside it.
+    /// A program that the kernel starts is near it.
     #[error(
         "the kernel starts {} ({setting}), which may run {}: upstream's kernel module would hang it for \
          ever; leave the function out, or use --engine bpf", .program.display(), .file.display()
     )]
     KernelStarts {
-        /// Which setting names the program.
+        /// The setting that names the program.
         setting: &'static str,
         /// Path of the program that the kernel starts.
         program: PathBuf,
         /// Path of the file that the function lies in.
         file: PathBuf,
     },
-    /// It runs already.
+    /// Such a process already runs it.
     #[error(
         "process {pid} ({comm}) runs {} too and does not descend from process 1: upstream's kernel module \
          would hang it for ever; leave the function out, or use --engine bpf", .file.display()
@@ -97,7 +98,7 @@ pub enum UpstreamRefusal {
         /// Path of the file that the function lies in.
         file: PathBuf,
     },
-    /// The module takes the first symbol of the name, whatever it is.
+    /// The module takes the first symbol of the name, of any kind.
     #[error(
         "{symbol} in {}: the file has other symbols of this name, and upstream's kernel module may take one \
          of them, data too; leave it out, or use --engine bpf", .file.display()
@@ -108,7 +109,7 @@ pub enum UpstreamRefusal {
         /// Path of the file that the function lies in.
         file: PathBuf,
     },
-    /// Two targets at one place add their delays.
+    /// Two targets at one place add up their delays.
     #[error(
         "somebody else has the target {other} in the same file, and with upstream's kernel module two names \
          of one function add their delays; remove it, or use --engine bpf"
@@ -117,7 +118,7 @@ pub enum UpstreamRefusal {
         /// Target in the form `PATH:SYMBOL`.
         other: String,
     },
-    /// A target that is not listed cannot be counted.
+    /// A target that is not in the list cannot be counted.
     #[error(
         "upstream's kernel module lists its targets in one page, which has no room for {wanted} more: select \
          fewer, or use --engine bpf"
@@ -126,7 +127,7 @@ pub enum UpstreamRefusal {
         /// How many were to be added.
         wanted: usize,
     },
-    /// What has to be known cannot be read.
+    /// Something that we must know cannot be read.
     #[error("cannot read {}: {error}", .file.display())]
     Unreadable {
         /// Path of the file that the function lies in.
@@ -134,15 +135,15 @@ pub enum UpstreamRefusal {
         /// What the system said.
         error: std::io::Error,
     },
-    /// The file is no ELF file any more.
+    /// The file is no longer an ELF file.
     #[error(transparent)]
     Elf(#[from] crate::elf::ElfError),
 }
 
-/// Decides what may be a target, and holds the files of what is.
+/// Decides which functions may be targets, and keeps their files open.
 #[derive(Debug)]
 pub struct UpstreamGuard {
-    /// Programs that the kernel is told to start, with the settings that name them.
+    /// Programs that the kernel may start, with the settings that name them.
     started: Vec<(&'static str, PathBuf)>,
     held: Vec<(FileIdentity, File)>,
 }
@@ -151,7 +152,7 @@ impl UpstreamGuard {
     /// For targets of one process.
     ///
     /// # Errors
-    /// It cannot be a target's.
+    /// The process cannot be a target.
     pub fn new(process: Pid) -> Result<Self, UpstreamRefusal> {
         if Namespace::Pid.is_initial() != Some(true) {
             return Err(UpstreamRefusal::PidNamespace);
@@ -165,8 +166,8 @@ impl UpstreamGuard {
         Ok(Self { started: programs_that_the_kernel_starts(), held: Vec::new() })
     }
 
-    /// Looks at a function of a file, and returns what the module is to be told: the file by our own
-    /// descriptor, which nobody can lead elsewhere. It stays open as long as this lives.
+    /// Checks a function of a file, and returns the path for the module: our own descriptor of the file,
+    /// which no one can redirect. The file stays open as long as this lives.
     ///
     /// # Errors
     /// It may not be a target.
@@ -202,7 +203,7 @@ impl UpstreamGuard {
     }
 }
 
-/// Looks whether new targets have room in the listing, and no other target in their files.
+/// Checks that new targets have room in the list, and that no other target is in their files.
 pub(super) fn check_listing(
     listing: &Listing,
     own: &[TargetName],
@@ -227,9 +228,9 @@ pub(super) fn check_listing(
     }
 }
 
-/// Refuses files where programs lie that the kernel starts.
+/// Refuses files near programs that the kernel starts.
 fn check_place(path: &Path, started: &[(&'static str, PathBuf)]) -> Result<(), UpstreamRefusal> {
-    // A process's own root has a system of its own, whose files may be the machine's.
+    // A process's own root may contain a system of its own, whose files may be the machine's.
     let inside = path.strip_prefix("/proc").ok().map(|rest| rest.components().skip(2).collect::<PathBuf>());
     if let Some(inside) = inside.filter(|_| path.components().any(|part| part.as_os_str() == "root")) {
         return check_place(&Path::new("/").join(inside), started);
@@ -237,7 +238,7 @@ fn check_place(path: &Path, started: &[(&'static str, PathBuf)]) -> Result<(), U
     if SYSTEM.iter().any(|folder| path.starts_with(folder)) && !path.starts_with(LOCAL) {
         return Err(UpstreamRefusal::System { file: path.to_owned() });
     }
-    // Its own libraries lie somewhere near: below /opt/NAME, say.
+    // A program's own libraries are somewhere near: below /opt/NAME for example.
     let near = |path: &Path| -> Vec<_> {
         path.components()
             .filter(|part| *part != Component::RootDir)
@@ -255,7 +256,7 @@ fn check_place(path: &Path, started: &[(&'static str, PathBuf)]) -> Result<(), U
     }
 }
 
-/// What the kernel is told to start, as far as it says.
+/// The programs that the kernel starts, as far as it shows them.
 fn programs_that_the_kernel_starts() -> Vec<(&'static str, PathBuf)> {
     const SETTINGS: [&str; 4] = [
         "/proc/sys/kernel/core_pattern",
@@ -267,7 +268,7 @@ fn programs_that_the_kernel_starts() -> Vec<(&'static str, PathBuf)> {
         .into_iter()
         .filter_map(|setting| Some((setting, program_of(setting, &fs::read_to_string(setting).ok()?)?)))
         .collect();
-    // Control groups of version 1 have one for each kind.
+    // Control groups of version 1 have one for each hierarchy.
     for entry in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
         let agent = fs::read_to_string(entry.path().join("release_agent")).ok();
         found.extend(
@@ -279,8 +280,8 @@ fn programs_that_the_kernel_starts() -> Vec<(&'static str, PathBuf)> {
     found
 }
 
-/// The program of `/sbin/modprobe`, or of `|/path/to/handler %p`; `None` where no program is named.
-/// `core_pattern` names one only behind a `|`, and otherwise a file for the core dump.
+/// The program in `/sbin/modprobe`, or in `|/path/to/handler %p`; `None` if it names no program.
+/// `core_pattern` names one only after a `|`, and otherwise a file for the core dump.
 fn program_of(setting: &str, text: &str) -> Option<PathBuf> {
     let text = text.trim();
     let command = if setting.ends_with("core_pattern") { text.strip_prefix('|')? } else { text };
@@ -288,8 +289,8 @@ fn program_of(setting: &str, text: &str) -> Option<PathBuf> {
     program.starts_with('/').then(|| PathBuf::from(program))
 }
 
-/// A process that maps the file and in which the search would find no end: one whose ancestors end at PID 0,
-/// and PID 1 where it has several threads.
+/// A process that maps the file and for which the walk would not end: one whose ancestors end at PID 0, and
+/// PID 1 if it has several threads.
 fn run_without_init(identity: FileIdentity) -> Option<(i32, String)> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -305,7 +306,7 @@ fn has_threads(pid: i32) -> bool {
     fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() > 1)
 }
 
-/// Whether the ancestors of a process, itself included, lead to PID 1. One that is gone has done no harm.
+/// Whether the ancestors of a process, including itself, lead to PID 1. A process that is gone does no harm.
 fn descends_from_init(pid: i32, parent: impl Fn(i32) -> Option<i32>) -> bool {
     let mut ancestor = pid;
     for _ in 0..GENERATIONS {
@@ -344,10 +345,10 @@ mod tests {
         assert!(
             descends_from_init(1, tree) && descends_from_init(100, tree) && descends_from_init(110, tree)
         );
-        // kthreadd, what it has started, and a child of that.
+        // kthreadd, a process that it started, and a child of that.
         assert!(!descends_from_init(2, tree) && !descends_from_init(50, tree));
         assert!(!descends_from_init(60, tree));
-        // It ended while it was looked at.
+        // It ended while we walked.
         assert!(descends_from_init(999, tree));
         assert!(!descends_from_init(7, |_| Some(7)), "no end");
     }
@@ -403,7 +404,7 @@ mod tests {
         let (wanted, other) = (name(&file, "f"), name(&link, "g"));
         let refused = check_listing(&listing(&other), &[], &[&wanted]).unwrap_err();
         assert!(matches!(&refused, UpstreamRefusal::Shared { .. }), "{refused}");
-        // What is ours may be beside ours.
+        // One of our targets may be beside another of ours.
         assert!(check_listing(&listing(&other), &[other], &[&wanted]).is_ok());
 
         let path = folder.path().join("p".repeat(150));

@@ -1,4 +1,4 @@
-//! Signals on their way in processes, which have to be waited out before they stand for something else.
+//! Waits for signals in flight in processes, before they get another meaning.
 
 use std::{
     thread,
@@ -8,13 +8,13 @@ use std::{
 use super::masks;
 use crate::{process::Process, units::Pid};
 
-/// How long the last signals may be on their way.
+/// How long the last signals may be in flight.
 const LONGEST: Duration = Duration::from_millis(500);
-/// How often it is looked whether they are.
+/// Time between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Signals that were sent until a moment ago, and nobody sends any more. Whoever waits for them holds no lock
-/// that others need.
+/// Signals that may still be in flight, and that are no longer sent. Do not wait for them while you hold a
+/// lock that others need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "their old meaning holds until they were waited for"]
 pub struct UnderWay {
@@ -24,12 +24,12 @@ pub struct UnderWay {
 }
 
 impl UnderWay {
-    /// Waits until none of them is on its way, for as long as that may take.
+    /// Waits until none of them is in flight, within the time limit.
     pub fn wait(&self) {
         if self.signals == 0 {
             return;
         }
-        // A program that has compared the doses before sends its signal within microseconds.
+        // A program that has read the former doses sends its signal within microseconds.
         thread::sleep(LOOK_EVERY);
         for owner in &self.processes {
             wait_until_clear(*owner, self.signals);
@@ -37,7 +37,8 @@ impl UnderWay {
     }
 }
 
-/// Waits until none of these signals is on its way in a process; bit N is signal N + 1. Whether that is so.
+/// Waits until none of these signals is in flight in a process; bit N is signal N + 1. Returns whether that
+/// is so.
 pub(crate) fn wait_until_clear(owner: Pid, signals: u64) -> bool {
     let Ok(process) = Process::open(owner) else { return false };
     let is_clear = || masks(&process).is_ok_and(|masks| masks.pending & signals == 0);

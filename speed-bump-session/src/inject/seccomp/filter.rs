@@ -1,14 +1,14 @@
-//! Every answer that a seccomp filter, a program of classic BPF over `struct seccomp_data`, may give to a
-//! call of which not everything is known.
+//! All answers that a seccomp filter, a program of classic BPF over `struct seccomp_data`, may give to a call
+//! of which not everything is known.
 //!
-//! Values are known or unknown; a jump that depends on an unknown one is followed both ways. Jumps only go
-//! forward, so that ends.
+//! Values are known or unknown; at a jump that depends on an unknown value, we follow both ways. Jumps only
+//! go forward, so this ends.
 
 use std::{collections::HashSet, fmt};
 
 use crate::sys::ptrace::FilterInstruction;
 
-/// A system call, as far as it is known.
+/// A system call, with the known arguments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
     number: u32,
@@ -45,7 +45,7 @@ impl Call {
     }
 }
 
-/// What a filter answers.
+/// A filter's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
     Allow,
@@ -60,7 +60,7 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// From include/uapi/linux/seccomp.h; what a kernel does not know it takes for the worst.
+    /// From include/uapi/linux/seccomp.h. A kernel takes an unknown value for the worst one.
     fn from_value(value: u32) -> Self {
         match value & 0xffff_0000 {
             0x7fff_0000 => Self::Allow,
@@ -92,14 +92,14 @@ impl fmt::Display for Action {
     }
 }
 
-/// All answers, or none that can be relied on.
+/// All possible answers, or none that we can rely on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Only(Vec<Action>),
     Unclear,
 }
 
-/// A point of the program, with what is known there.
+/// A point of the program, with the values known there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
     next: usize,
@@ -108,14 +108,14 @@ struct State {
     memory: [Option<u32>; 16],
 }
 
-/// States of one filter that are looked at before giving up: they are kept, 150 bytes each.
+/// The most states of one filter before we give up: we keep them, 150 bytes each.
 const STATES: usize = 200_000;
 
-/// Steps through all filters of a thread, for all calls, before giving up: about a second, while the thread
-/// stands still. A filter is made of anything that its author likes, and there may be hundreds.
+/// The most steps through all filters of a thread, for all calls, before we give up: about a second, while
+/// the thread is stopped. A filter's author can put anything in it, and there may be hundreds.
 pub(crate) const STEPS: usize = 1_000_000;
 
-/// Follows a filter; what that takes is subtracted from `steps`.
+/// Follows a filter, and subtracts its steps from `steps`.
 pub(crate) fn judge(
     program: &[FilterInstruction],
     call: &Call,
@@ -153,8 +153,8 @@ enum Step {
     Either(State, State),
 }
 
-/// One instruction (include/uapi/linux/bpf_common.h, linux/filter.h); `None` for one that filters do not
-/// have.
+/// Executes one instruction (include/uapi/linux/bpf_common.h, linux/filter.h); `None` for one that filters do
+/// not have.
 fn step(mut state: State, instruction: &FilterInstruction, call: &Call, architecture: u32) -> Option<Step> {
     let FilterInstruction { code, jump_true, jump_false, constant } = *instruction;
     let slot = usize::try_from(constant).ok().filter(|slot| *slot < 16);
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn filters_made_to_keep_us_busy_do_not() {
-        // Each unknown bit doubles what memory may hold.
+        // Each unknown bit doubles the possible contents of memory.
         let mut program = Vec::new();
         for bit in 0..13 {
             program.push(instruction(0x20, 0, 0, 16));
@@ -280,7 +280,7 @@ mod tests {
         let allowed = Verdict::Only(vec![Action::Allow]);
         assert_eq!(judge(&program, &Call::any(3), ARCHITECTURE, &mut steps), allowed);
         assert!(steps < 60_000, "{steps}");
-        // A thread may have hundreds of those, and each is asked about every call.
+        // A thread may have hundreds of those, and each is applied to every call.
         let judged = (0..10_000)
             .take_while(|_| judge(&program, &Call::any(3), ARCHITECTURE, &mut steps) != Verdict::Unclear);
         assert_eq!(judged.count(), 1);

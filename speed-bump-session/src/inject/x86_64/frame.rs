@@ -1,33 +1,34 @@
-//! The signal frame that brings a thread back to where it was stopped.
+//! The signal frame that returns a thread to where it was stopped.
 //!
-//! Laid out as the kernel lays it out for a handler (arch/x86/include/asm/sigframe.h `rt_sigframe`,
+//! It has the kernel's own layout (arch/x86/include/asm/sigframe.h `rt_sigframe`,
 //! include/uapi/asm/ucontext.h, sigcontext.h), as far as `rt_sigreturn` reads it.
 
 use crate::{sys::ptrace::Registers, units::VirtualAddress};
 
-/// Below the stack pointer of the interrupted function lie 128 bytes of its own (System V ABI).
+/// The 128 bytes below the stack pointer belong to the interrupted function (System V ABI).
 const RED_ZONE: u64 = 128;
 /// `struct ucontext` with the kernel's 8 bytes of signal mask.
 const CONTEXT_BYTES: usize = 304;
-/// Bytes behind the context for what calls are given by pointer.
+/// Bytes after the context for data that calls get by pointer.
 const SCRATCH_BYTES: u64 = 128;
-/// Where the FXSAVE area tells what follows it (`fpx_sw_bytes`); `NT_X86_XSTATE` has the features there.
+/// Offset in the FXSAVE area of the description of what follows (`fpx_sw_bytes`); `NT_X86_XSTATE` has the
+/// features there.
 const SOFTWARE_BYTES: usize = 464;
 const MAGIC1: u32 = 0x4650_5853;
 const MAGIC2: u32 = 0x4650_5845;
 /// `uc_flags`: the extended state is in the format of XSAVE, and the stack segment is saved.
 const UC_FP_XSTATE: u64 = 1;
 const UC_SIGCONTEXT_SS: u64 = 2;
-/// No valid mode of `sigaltstack`: the kernel then leaves the alternative stack as it is.
+/// An invalid mode of `sigaltstack`: the kernel then leaves the alternative stack as it is.
 const LEAVE_ALTERNATIVE_STACK: u64 = 0x40;
 
-/// The kernel makes such a call again if no handler runs (include/linux/errno.h).
+/// The kernel repeats such a call if no handler runs (include/linux/errno.h).
 const ERESTARTSYS: i64 = -512;
 const ERESTARTNOINTR: i64 = -513;
 const ERESTARTNOHAND: i64 = -514;
 const ERESTART_RESTARTBLOCK: i64 = -516;
 
-/// A stopped thread's state, and the place on its stack where its signal frame lies.
+/// A stopped thread's state, and the place of its signal frame on its stack.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     registers: Registers,
@@ -37,14 +38,14 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Lays a frame out below the stack pointer.
+    /// Lays out a frame below the stack pointer.
     pub(crate) fn new(registers: &Registers, extended: &[u8], mask: u64) -> Self {
         let state_bytes = extended.len() as u64 + 4;
         let top = registers.rsp.wrapping_sub(RED_ZONE);
         // XRSTOR wants 64 bytes.
         let state = top.wrapping_sub(state_bytes) & !63;
         let scratch = state.wrapping_sub(SCRATCH_BYTES);
-        // A function is entered with the stack pointer at 8 modulo 16, two words below the context.
+        // A function starts with the stack pointer at 8 modulo 16, two words below the context.
         let context = (scratch.wrapping_sub(CONTEXT_BYTES as u64) & !15).wrapping_sub(8);
 
         let mut bytes = vec![0; usize::try_from(state - context).unwrap_or(0)];
@@ -70,22 +71,22 @@ impl Frame {
         Self { registers: *registers, context, scratch, bytes }
     }
 
-    /// The address of the context: what the stack pointer is when `rt_sigreturn` is entered.
+    /// The address of the context: the stack pointer at the entry of `rt_sigreturn`.
     pub(crate) fn context(&self) -> VirtualAddress {
         VirtualAddress(self.context)
     }
 
-    /// An address with [`SCRATCH_BYTES`] that calls leave alone.
+    /// The address of [`SCRATCH_BYTES`] that calls do not use.
     pub(crate) fn scratch(&self) -> VirtualAddress {
         VirtualAddress(self.scratch)
     }
 
-    /// What is to be written from [`Frame::context`] on.
+    /// The bytes to write from [`Frame::context`] on.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The thread's own registers, as coming from no system call.
+    /// The thread's own registers, without a system call.
     pub(crate) fn base(&self) -> Registers {
         // The direction flag is clear at a function's entry (System V ABI).
         const DIRECTION: u64 = 1 << 10;
@@ -96,8 +97,8 @@ impl Frame {
     }
 }
 
-/// The registers with which the thread goes on if a signal handler had run: a system call that can be made
-/// again is, and any other fails with `EINTR`.
+/// The registers with which the thread goes on as if a signal handler had run: a system call that can be
+/// repeated is repeated, any other fails with `EINTR`.
 fn resumed(registers: &Registers) -> Registers {
     let mut registers = *registers;
     if let Some(call) = super::interrupted_call(&registers) {
@@ -110,7 +111,7 @@ fn resumed(registers: &Registers) -> Registers {
     registers
 }
 
-/// The extended state with the words around it that a signal frame has.
+/// The extended state with the words around it as in a signal frame.
 fn signal_frame_state(extended: &[u8]) -> Vec<u8> {
     let mut state = extended.to_vec();
     let length = u32::try_from(state.len()).unwrap_or(u32::MAX);

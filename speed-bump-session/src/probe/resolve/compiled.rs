@@ -1,5 +1,5 @@
-//! Python targets that mean functions of a compiled module: Cython's, or any other extension's. They are
-//! native code, which no frame of the interpreter runs.
+//! Python targets that name functions of a compiled module: Cython's, or another extension's. These are
+//! native code, without interpreter frames.
 
 use std::{borrow::Cow, path::Path};
 
@@ -10,16 +10,16 @@ use crate::{
     targets::{Target, TargetKind, exact::plain_line},
 };
 
-/// Lines that are proposed.
+/// The most lines that we suggest.
 const PROPOSED: usize = 3;
-/// Compiled modules that are looked into: scientific programs have hundreds.
+/// The most compiled modules that we inspect: scientific programs have hundreds.
 const LOOKED_AT: usize = 1_024;
-/// What Cython's names of C functions begin with that stand for a function of the module: as Python calls it,
-/// as C does, and its body.
+/// Prefixes of Cython's C functions that stand for a function of the module: its entry from Python, its entry
+/// from C, and its body.
 const CYTHON: [&str; 3] = ["__pyx_pw_", "__pyx_f_", "__pyx_pf_"];
 
-/// What there is to say where a Python target that selects nothing means a compiled module: that it does, and
-/// which lines select the functions. Nothing where `effort` leaves no time to look.
+/// If a Python target that selects nothing names a compiled module: a remark on that, with lines that select
+/// the functions. `None` if `effort` leaves no time to look.
 pub fn compiled(process: &Process, target: &Target, effort: &Effort) -> Option<String> {
     if target.kind != TargetKind::Python {
         return None;
@@ -29,7 +29,7 @@ pub fn compiled(process: &Process, target: &Target, effort: &Effort) -> Option<S
     let is_named = |file: &str| target.is_in_module(file) && target.module.as_str() != "*";
     let mut named = None;
     for (mapped, sources) in modules.take(LOOKED_AT) {
-        // With `*` for a module, the function's name has to tell.
+        // If the module is `*`, the function's name must decide.
         let is_named = sources.iter().any(|file| is_named(file));
         if !is_named && target.module.as_str() != "*" {
             continue;
@@ -59,8 +59,8 @@ pub fn compiled(process: &Process, target: &Target, effort: &Effort) -> Option<S
     ))
 }
 
-/// The source files that a compiled module could have been, if a mapped file is one: `/x/m.py` and `/x/m.pyx`
-/// of `/x/m.cpython-311-x86_64-linux-gnu.so`.
+/// The source files that a mapped file could have been compiled from, if it is a compiled module: `/x/m.py`
+/// and `/x/m.pyx` for `/x/m.cpython-311-x86_64-linux-gnu.so`.
 fn module_of(mapped: &MappedFile) -> Option<[String; 2]> {
     let path = &mapped.path_in_process;
     let name = path.file_name()?.to_str()?;
@@ -70,7 +70,7 @@ fn module_of(mapped: &MappedFile) -> Option<[String; 2]> {
     Some([format!("{source}.py"), format!("{source}.pyx")])
 }
 
-/// The functions of a file, if it is a module of Python's: it has an initialiser.
+/// The functions of a file, if it is a Python module: it has an initialiser.
 fn functions_of(process: &Process, mapped: &MappedFile) -> Option<Functions> {
     let file = probe_file(process, mapped).ok()?;
     let functions = elf_of(&file).ok()?.functions().ok()?;
@@ -79,7 +79,7 @@ fn functions_of(process: &Process, mapped: &MappedFile) -> Option<Functions> {
     is_module.then_some(functions)
 }
 
-/// Symbols of the functions that a target means by their names in Python.
+/// The symbols of the functions that a target names by their Python names.
 fn meant(functions: &Functions, target: &Target) -> Vec<String> {
     let Ok(name) = target.name.last_component() else { return Vec::new() };
     let name: Cow<'_, _> = name;
@@ -89,13 +89,13 @@ fn meant(functions: &Functions, target: &Target) -> Vec<String> {
         rest.is_some_and(|rest| python_names(rest).any(|python| name.matches(python)))
     };
     let mut meant: Vec<String> = names.filter(is_meant).map(str::to_owned).collect();
-    // As Python calls it first.
+    // The entry from Python first.
     let order = |symbol: &str| CYTHON.iter().position(|prefix| symbol.starts_with(prefix));
     meant.sort_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.cmp(b)));
     meant
 }
 
-/// What could be the name in Python of a symbol of Cython's: what follows a `_`, and the digits behind that
+/// The possible Python names of a Cython symbol: the text after each `_` and the digits that follow it
 /// (Cython's `mangle`: `5mymod_3Cls_1run` is the function `run`).
 fn python_names(symbol: &str) -> impl Iterator<Item = &str> {
     let parts = symbol.match_indices('_').filter_map(|(at, _)| symbol.get(at + 1..));

@@ -3,12 +3,12 @@
 use super::elf_of;
 use crate::{elf::SymbolName, probe::file::ProbeFile};
 
-/// Copies that are named.
+/// The most copies that we name.
 const NAMED: usize = 4;
-/// What GCC and LLVM put behind the name of a function for a copy that is called in its place.
+/// The suffixes that GCC and LLVM add to the name of a function for a copy that is called in its place.
 const SUFFIXES: [&str; 5] = [".constprop.", ".isra.", ".part.", ".specialized.", ".llvm."];
 
-/// The functions of a file that are copies of these; none where it cannot be read.
+/// The functions of a file that are copies of these; empty if it cannot be read.
 pub fn copies(file: &ProbeFile, names: &[&str]) -> Vec<String> {
     let functions = elf_of(file).ok().and_then(|elf| elf.functions().ok()).unwrap_or_default();
     let all = functions.functions().iter().flat_map(|function| function.names.iter().map(SymbolName::as_str));

@@ -1,26 +1,26 @@
-//! Programs that are about to move their code to memory of no file, just after they have begun.
+//! Programs that move their code to memory of no file shortly after their start.
 //!
-//! A copy of code with breakpoints in it has those too, and there they kill: the kernel knows of no probe
-//! where they are. So no probe goes into such a program before it has done so.
+//! A copy of code with breakpoints has breakpoints too, and there they kill: the kernel knows of no probe at
+//! the copy. So we put no probe into such a program before it has moved its code.
 
 use std::{os::unix::ffi::OsStrExt as _, time::Duration};
 
 use crate::process::{MappedFile, Process};
 
-/// A program that has run for so long has moved its code, or does not.
+/// A program that has run for this long has moved its code, or never will.
 const YOUNG: Duration = Duration::from_secs(10);
-/// In a program that BOLT was told to make so (`--hugify`).
+/// In a program that BOLT was told to make this way (`--hugify`).
 const BOLT: &str = "__bolt_hugify";
 /// node's switch (`node --help`), also in NODE_OPTIONS.
 const NODE: &[u8] = b"--use-largepages=";
 
-/// Whether a function of this name says that its program moves its code.
+/// Whether a function with this name shows that its program moves its code.
 pub(super) fn says_so(name: &str) -> bool {
     name.starts_with(BOLT)
 }
 
-/// Why no probe goes into a file that a process executes, if it is about to move its code. `says_so`: its
-/// functions do.
+/// Why no probe may go into a file that a process executes, if it is about to move its code. `says_so`: one
+/// of its functions shows that.
 pub(super) fn is_near(process: &Process, mapped: &MappedFile, says_so: bool) -> Option<String> {
     let is_old = || process.age().is_some_and(|age| age > YOUNG);
     let what = if says_so {

@@ -1,4 +1,4 @@
-//! IFUNCs that a target selects: what they stand for in a process, told and not probed.
+//! IFUNCs that a target selects: reports what they resolved to in a process, and does not probe them.
 
 use std::{
     io,
@@ -77,7 +77,7 @@ fn describe(elf: &ElfFile, path: &Path, mappings: &Mappings, address: VirtualAdd
     Some(format!("`{}`", function.names.canonical().as_str()))
 }
 
-/// All files of the process that can be read as ELF, with where they are loaded.
+/// All files of the process that can be read as ELF, with their load bias.
 fn modules(process: &Process, mappings: &Mappings, effort: &Effort) -> Vec<(PathBuf, ElfFile, LoadBias)> {
     let module = |mapped: &crate::process::MappedFile| {
         let elf = effort.read(|| elf_of(&probe_file(process, mapped).ok()?).ok()).ok()??;

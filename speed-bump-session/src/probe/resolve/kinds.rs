@@ -1,8 +1,7 @@
-//! What lines without a kind select: asked of the processes of the session, each by the files that it sees
-//! itself, and of nobody else.
+//! Decides what lines without a kind select, by the files that the session's processes see, and by no others.
 //!
 //! A session has one kind for each line. Processes with mounts of their own may see different files at one
-//! path; a process that would have read the line otherwise is told of.
+//! path; we report a process in which the line would have had another kind.
 
 use std::{
     cell::RefCell,
@@ -22,38 +21,38 @@ use crate::{
     targets::{KindReason, ParsedTargets, Target, TargetIndex, Targets},
 };
 
-/// Remarks that are remembered, so that each is told once. A session of containers has some dozens.
+/// The most remarks that we remember, to report each once. A session of containers has some dozens.
 const REMARKS_KNOWN: usize = 4_096;
 
-/// The files that a process sees.
+/// The root directory of a process.
 struct View {
     root: OwnedFd,
 }
 
-/// What is at a path.
+/// The file at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Elf,
     /// Another regular file.
     Other,
-    /// Nothing that could be read.
+    /// None that can be read.
     Nothing,
 }
 
-/// Which root directory it is: the number of its mount, and that of the directory in it.
+/// The identity of a root directory: the number of its mount, and that of the directory in it.
 type RootId = (u64, u64);
 
-/// The targets that were told of, each with the root directory below which another file lies.
+/// The reported targets, each with the root directory below which it would have another kind.
 #[derive(Debug, Default)]
 pub(super) struct DoubtsTold(RefCell<HashSet<(RootId, TargetIndex)>>);
 
 impl View {
-    fn of(process: &Process) -> Option<Self> {
+    fn open(process: &Process) -> Option<Self> {
         let root = process.open_entry("root", OFlags::PATH | OFlags::DIRECTORY).ok()?;
         Some(Self { root: root.into() })
     }
 
-    /// What a program sees that we start.
+    /// The root of a program that we start.
     fn own() -> Option<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Some(Self { root: open("/", flags, Mode::empty()).ok()? })
@@ -76,7 +75,7 @@ impl View {
 }
 
 /// Decides the kinds of lines: one whose module part is an absolute path is native if any of these processes
-/// sees an ELF file there. `None`: some line needs to know, and there is no process to ask.
+/// sees an ELF file there. `None`: some line depends on that, and there are no processes.
 pub fn decide<'p>(
     parsed: ParsedTargets,
     processes: impl IntoIterator<Item = &'p Process>,
@@ -86,10 +85,10 @@ pub fn decide<'p>(
     }
     let mut processes = processes.into_iter().peekable();
     processes.peek()?;
-    Some(decide_by(parsed, &different(processes.filter_map(View::of))))
+    Some(decide_by(parsed, &different(processes.filter_map(View::open))))
 }
 
-/// The same for a command that is yet to be started: it begins among the tool's own files.
+/// The same for a command that is not started yet: it starts with the tool's own root.
 pub fn decide_for_command(parsed: ParsedTargets) -> Targets {
     decide_by(parsed, View::own().as_slice())
 }
@@ -101,13 +100,13 @@ fn decide_by(parsed: ParsedTargets, views: &[View]) -> Targets {
     parsed.decide(|path| elf.contains(path))
 }
 
-/// One of those with the same root.
+/// One view for each root.
 fn different(views: impl Iterator<Item = View>) -> Vec<View> {
     let mut roots = HashSet::new();
     views.filter(|view| view.id().is_none_or(|id| roots.insert(id))).collect()
 }
 
-/// Whether the file that its module part names has decided a target's kind.
+/// Whether a target's kind was decided by the file that its module part names.
 fn is_by_file(target: &Target) -> bool {
     match target.kind_reason {
         KindReason::ElfFile => true,
@@ -116,7 +115,7 @@ fn is_by_file(target: &Target) -> bool {
     }
 }
 
-/// The targets that would have another kind by the files of one of these processes.
+/// The targets that would have another kind, by the files of one of these processes.
 pub fn doubts(targets: &Targets, processes: &[&Process]) -> Vec<Remark> {
     let told = DoubtsTold::default();
     let doubts = processes.iter().flat_map(|process| doubts_of(targets, process));
@@ -129,7 +128,7 @@ fn doubts_of(targets: &Targets, process: &Process) -> Vec<Doubt> {
     if by_file.peek().is_none() {
         return Vec::new();
     }
-    let Some(view) = View::of(process) else { return Vec::new() };
+    let Some(view) = View::open(process) else { return Vec::new() };
     let root = view.id();
     let mut seen: HashMap<&str, Seen> = HashMap::new();
     let remarks = by_file.filter_map(|(index, target)| {
@@ -140,13 +139,13 @@ fn doubts_of(targets: &Targets, process: &Process) -> Vec<Doubt> {
             _ => return None,
         };
         let text = format!(
-            "process {}: {path} is {there} there, and `{}` is read as {} for the whole session; write py: or \
-             native: in front of it, or a line for each",
+            "process {}: {path} is {there} there, but `{}` is {} for the whole session; write py: or native: in \
+             front of it, or a line for each",
             process.pid(),
             target.pattern,
             match target.kind_reason {
-                KindReason::ElfFile => "native, as it is one in another process,",
-                _ => "Python, as it is none in the processes that were there,",
+                KindReason::ElfFile => "native, since the path is an ELF file in another process,",
+                _ => "Python, since the path was no ELF file in the first processes,",
             }
         );
         Some(Doubt { remark: Remark { target: Some(index), text }, root })
@@ -155,7 +154,7 @@ fn doubts_of(targets: &Targets, process: &Process) -> Vec<Doubt> {
 }
 
 impl DoubtsTold {
-    /// Whether the target was not told of with a process that has this root.
+    /// Whether the target was not yet reported for this root.
     pub(super) fn is_new(&self, doubt: &Doubt) -> bool {
         let (Some(root), Some(target)) = (doubt.root, doubt.remark.target) else { return true };
         let mut told = self.0.borrow_mut();
@@ -165,20 +164,20 @@ impl DoubtsTold {
         told.insert((root, target))
     }
 
-    /// For other targets.
+    /// Starts again, for other targets.
     pub(super) fn forget(&mut self) {
         self.0.get_mut().clear();
     }
 }
 
 impl Resolver {
-    /// Whether a doubt is to be told of now, once for all processes with one root. A plan may come to
-    /// nothing, so that this is asked where it is told.
+    /// Whether to report a doubt now: once for all processes with one root. Call it only when reporting,
+    /// since a plan may be discarded.
     pub(crate) fn tells(&self, doubt: &Doubt) -> bool {
         self.doubts_told.is_new(doubt)
     }
 
-    /// The targets that would have another kind by the files of this process.
+    /// The targets that would have another kind, by the files of this process.
     pub(super) fn kinds_in_doubt(&self, process: &Process) -> Vec<Doubt> {
         doubts_of(&self.targets, process)
     }

@@ -1,5 +1,5 @@
-//! The functions of files, kept from one preparation to the next: a sweep has several sessions of the same
-//! processes, and to read the symbols of large libraries takes most of what preparing one does.
+//! Keeps the functions of files from one preparation to the next: a sweep has several sessions with the same
+//! processes, and reading the symbols of large libraries takes most of the time of preparing one.
 
 use std::{
     collections::HashMap,
@@ -15,10 +15,10 @@ use crate::{
     process::Process,
 };
 
-/// Bytes that are kept. Ten thousand functions take two million or three.
+/// The most bytes that we keep. Ten thousand functions take two or three million.
 const KEPT: usize = 128 << 20;
 
-/// Functions of files that were read. Clones are the same one. The default keeps none: a single session reads
+/// The functions of files that were read. Clones share them. The default keeps none: a single session reads
 /// each file once.
 #[derive(Clone, Debug, Default)]
 pub struct KnownFunctions(Option<Arc<Mutex<Known>>>);
@@ -29,11 +29,11 @@ struct Known {
     bytes: usize,
 }
 
-/// What the functions of a file depend on: the file as it is now, and where its debug files are looked for.
+/// The facts that the functions of a file depend on: the present file, and where its debug files are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     file: [u64; 3],
-    /// Times of its last changes, of contents and of anything: seconds and ns.
+    /// Times of its last changes, of contents and of metadata: seconds and ns.
     changed: [i64; 4],
     path: PathBuf,
     root: [u64; 2],
@@ -57,17 +57,17 @@ impl Key {
 }
 
 impl KnownFunctions {
-    /// One that keeps them.
+    /// A store that keeps them.
     pub fn kept() -> Self {
         Self(Some(Arc::default()))
     }
 
-    /// The functions that a file of a process and its debug files name: from memory, if it is as it was when
-    /// they were read. `file` is what `elf` reads from.
+    /// The functions in a file of a process and in its debug files: kept ones, if the file has not changed
+    /// since. `file` is the one that `elf` reads from.
     ///
     /// # Errors
     /// As [`ElfFile::functions`].
-    pub(super) fn of(
+    pub(super) fn functions(
         &self,
         elf: &ElfFile,
         file: &File,
@@ -75,7 +75,7 @@ impl KnownFunctions {
         process: &Process,
         effort: &Effort,
     ) -> Result<Arc<Functions>, ElfError> {
-        // Without one, they are read each time.
+        // Without a store, they are read each time.
         let key = self.0.as_ref().and_then(|_| Key::new(file, path, process).ok());
         if let Some(known) = key.as_ref().and_then(|key| self.get(key)) {
             return Ok(known);
@@ -99,7 +99,7 @@ impl KnownFunctions {
 
     fn keep(&self, key: Key, functions: &Arc<Functions>) {
         let bytes = functions.bytes();
-        // What could not be read, or not in time, may be there the next time.
+        // What could not be read, or not in time, may be readable the next time.
         if !functions.warnings().is_empty() || bytes > KEPT {
             return;
         }
@@ -136,7 +136,7 @@ mod tests {
         let read = || {
             let file = File::open(copy.path()).unwrap();
             let elf = ElfFile::from_file(file.try_clone().unwrap(), copy.path()).unwrap();
-            known.of(&elf, &file, copy.path(), &process, &Effort::default()).unwrap()
+            known.functions(&elf, &file, copy.path(), &process, &Effort::default()).unwrap()
         };
         let first = read();
         assert!(!first.functions().is_empty() && first.bytes() > 0);

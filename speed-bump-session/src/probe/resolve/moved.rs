@@ -1,7 +1,7 @@
-//! Functions whose code the process does not run from the file: it has put other memory in its place.
+//! Functions whose code the process does not run from the file: it has replaced the memory.
 //!
-//! node does so with `--use-largepages`, BOLT with `--hugify`: they copy the text to huge pages, which are of
-//! no file. The kernel takes a probe all the same, as the file is there, and no call ever comes to it.
+//! node does so with `--use-largepages`, BOLT with `--hugify`: they copy the text to huge pages, which belong
+//! to no file. The kernel accepts a probe anyway, since the file exists, and no call ever hits it.
 
 use super::native::FileSelection;
 use crate::{
@@ -10,15 +10,15 @@ use crate::{
     targets::TargetIndex,
 };
 
-/// Functions that are named.
+/// The most functions that we name.
 const NAMED: usize = 3;
 
-/// Whether the process runs what lies at a site from the file.
+/// Whether the process runs the code at a site from the file.
 pub(super) fn is_run(mapped: &MappedFile, sites: &[PlannedSite]) -> bool {
     sites.is_empty() || sites.iter().any(|site| mapped.addresses_of(site.offset).next().is_some())
 }
 
-/// Why no call of a function would come to its probe.
+/// Why no call of a function would hit its probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missed {
     /// The process is about to move its code.
@@ -29,8 +29,8 @@ enum Missed {
     NotMapped,
 }
 
-/// What there is to say of the functions that a target selects and the process does not run from the file.
-/// `is_near`: why it will soon not.
+/// Remarks on the functions that a target selects and that the process does not run from the file. `is_near`:
+/// why it will soon stop to do so.
 pub(super) fn remarks(
     selection: &FileSelection,
     process: &Process,
@@ -68,7 +68,7 @@ pub(super) fn remarks(
     by_target.into_iter().map(remark).collect()
 }
 
-/// Why calls in this process do not come to the file's code, and the way out.
+/// Why calls in this process do not reach the file's code, and the way out.
 pub(super) fn why(is_copied: bool, process: &Process) -> String {
     let pid = process.pid();
     if is_copied {
@@ -84,7 +84,7 @@ pub(super) fn why(is_copied: bool, process: &Process) -> String {
     }
 }
 
-/// Whether executable memory of no file lies where the loader had put a site.
+/// Whether executable memory of no file is where the loader had put a site.
 fn is_copied(
     selection: &FileSelection,
     mapped: &MappedFile,

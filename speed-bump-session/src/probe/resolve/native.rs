@@ -22,16 +22,16 @@ use crate::{
     targets::{NativeModule, TargetIndex, UsdtModule},
 };
 
-/// How many refused symbols of a file are told for a target.
+/// How many refused symbols of a file we report for a target.
 const REFUSED_TOLD: usize = 5;
-/// IFUNCs of a file that are told: for each, the relocations of all files are looked through. C libraries
+/// The most IFUNCs of a file that we report: for each, we search the relocations of all files. C libraries
 /// have a hundred.
 const INDIRECT_LIMIT: usize = 1_024;
-/// Single-stepped functions of a file for which a cheaper neighbour is looked for: each takes milliseconds in
-/// a large file.
+/// The most single-stepped functions of a file for which we search a cheaper neighbour: each takes
+/// milliseconds in a large file.
 const ADVISED_LIMIT: usize = 32;
 
-/// What the targets select in one file; the same in every process that maps it.
+/// The selection of the targets in one file; the same in every process that maps it.
 #[derive(Debug)]
 pub(super) struct FileSelection {
     elf: ElfFile,
@@ -39,17 +39,17 @@ pub(super) struct FileSelection {
     selected: Vec<(PlannedFunction, Vec<PlannedSite>)>,
     indirect: Vec<(TargetIndex, IndirectFunction)>,
     remarks: Vec<Remark>,
-    /// How much memory functions, sites and remarks take, roughly, in bytes.
+    /// How much memory functions, sites and remarks take, in bytes, roughly.
     bytes: usize,
-    /// What there was no room for.
+    /// The number of those without room.
     left_out: usize,
-    /// Functions for which others were looked for.
+    /// The number of functions with a search for neighbours.
     advised: usize,
-    /// Whether it says by a symbol that it moves its code when it begins.
+    /// Whether a symbol shows that the program moves its code when it starts.
     pub(super) hugifies: bool,
 }
 
-/// What the selection of one file works with.
+/// The state while selecting in one file.
 struct Selecting<'a> {
     resolver: &'a Resolver,
     file: &'a Arc<ProbeFile>,
@@ -58,7 +58,7 @@ struct Selecting<'a> {
 }
 
 impl FileSelection {
-    /// Works out what the targets select in a file.
+    /// Works out the selection of the targets in a file.
     pub(super) fn new(
         resolver: &Resolver,
         process: &Process,
@@ -94,12 +94,12 @@ impl FileSelection {
         Ok(selection)
     }
 
-    /// How much memory it takes in a plan, roughly, in bytes.
+    /// How much memory it takes in a plan, in bytes, roughly.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Takes room in [`PLAN_BYTES`], or counts what there is none for.
+    /// Takes room in [`PLAN_BYTES`], or counts an item without room.
     fn take_room(&mut self, bytes: usize) -> bool {
         let fits = self.bytes.saturating_add(bytes) <= PLAN_BYTES / 2;
         if fits {
@@ -125,17 +125,17 @@ impl FileSelection {
         self.remarks.extend(targets.map(|target| Remark { target: Some(target), text: text.clone() }));
     }
 
-    /// What is selected, with its sites.
+    /// The selected functions, with their sites.
     pub(super) fn selected(&self) -> impl Iterator<Item = (&PlannedFunction, &[PlannedSite])> {
         self.selected.iter().map(|(function, sites)| (function, sites.as_slice()))
     }
 
-    /// How the file is laid out.
+    /// The segments of the file.
     pub(super) fn segments(&self) -> &Segments {
         self.elf.segments()
     }
 
-    /// Adds to a plan what the process runs from the file, and what there is to say of the file.
+    /// Adds to a plan the functions that the process runs from the file, and the file's remarks.
     pub(super) fn add_to(&self, plan: &mut Plan, mapped: &MappedFile) {
         for (function, sites) in self.selected().filter(|(_, sites)| moved::is_run(mapped, sites)) {
             let position = plan.functions.len();
@@ -146,7 +146,7 @@ impl FileSelection {
         plan.remarks.extend(self.remarks.iter().cloned());
     }
 
-    /// Tells of each selected IFUNC what it stands for in this process.
+    /// Reports for each selected IFUNC what it resolved to in this process.
     pub(super) fn add_indirect(
         &self,
         process: &Process,
@@ -169,7 +169,7 @@ impl FileSelection {
     ) -> Result<(), FileError> {
         let resolver = selecting.resolver;
         let file = selecting.file.file();
-        let functions = resolver.known.of(&self.elf, file, &self.path, process, resolver.effort())?;
+        let functions = resolver.known.functions(&self.elf, file, &self.path, process, resolver.effort())?;
         let mut names = functions.functions().iter().flat_map(|function| function.names.iter());
         self.hugifies = names.any(|name| hugify::says_so(name.as_str()));
         let path = self.path.display().to_string();
@@ -247,7 +247,7 @@ impl FileSelection {
                 return self.remark(target, format!("{name} in {path} is not probed: {why}"));
             }
         };
-        let timing = timing::of(selecting.resolver, &self.elf, &code, &site);
+        let timing = timing::plan(selecting.resolver, &self.elf, &code, &site);
         let mut aliases: Vec<String> = function
             .names
             .candidates()
@@ -344,8 +344,8 @@ impl FileSelection {
     }
 }
 
-/// A site for each location of a probe, and what speaks against the others. The first three arguments go
-/// along, as far as they can be read.
+/// A site for each location of a probe, and why others have none. Includes the first three arguments, if they
+/// are readable.
 pub(super) fn usdt_sites(
     file: &Arc<ProbeFile>,
     code: &CodeMap<'_>,
@@ -380,7 +380,7 @@ pub(super) fn usdt_sites(
     (sites, refused)
 }
 
-/// The instruction at a location, a nop as a rule; or why no probe may go there.
+/// The instruction at a location, usually a nop; or why no probe may go there.
 fn instruction_at(code: &CodeMap<'_>, location: &UsdtLocation) -> Result<(SiteKind, String), String> {
     let here = FunctionCode { map: code, entry: location.address, size: None, shadow_stack: false };
     let analysis = site::analyse(&here).map_err(|refusal| refusal.to_string())?;
@@ -388,8 +388,8 @@ fn instruction_at(code: &CodeMap<'_>, location: &UsdtLocation) -> Result<(SiteKi
     if let Some(exclusion) = &candidate.excluded {
         return Err(exclusion.to_string());
     }
-    // From 6.18 on the kernel rewrites it to a call, which overwrites the 8 bytes below the stack pointer:
-    // a leaf function may keep variables there, and a location says nothing of the function around it.
+    // From 6.18 on the kernel rewrites it to a call, which overwrites the 8 bytes below the stack pointer: a
+    // leaf function may keep variables there, and a location tells nothing about the function around it.
     if candidate.kind == SiteKind::Nop5 {
         return Err("it is a 5-byte nop, which kernels from 6.18 on rewrite to a call, and that may \
                     overwrite what the function stored below its stack pointer"

@@ -1,4 +1,4 @@
-//! Names like those that a target asks for: told where it selects nothing.
+//! Names similar to those of a target that selects nothing, for its message.
 
 use std::{borrow::Cow, collections::HashSet, path::Path};
 
@@ -13,13 +13,12 @@ use crate::{
     targets::{Candidate, TargetIndex, TargetKind, Targets},
 };
 
-/// How many are told.
+/// How many we report.
 const TOLD: usize = 3;
 
 impl Resolver {
-    /// The names in a process that come nearest to what a target asks for, best first, as lines
-    /// that select them. Empty where there is nothing to choose from. `loaded`: the Python functions that it
-    /// is known to have.
+    /// The names in a process that are most similar to those of a target, best first, as lines that select
+    /// them. Empty if there are no names. `loaded`: Python functions that the process is known to have.
     pub fn nearest(
         &self,
         process: &Process,
@@ -30,7 +29,7 @@ impl Resolver {
     }
 }
 
-/// As [`Resolver::nearest`], without a resolver. Files that `effort` leaves no time for have no names.
+/// As [`Resolver::nearest`], without a resolver. Files for which `effort` leaves no time have no names.
 pub fn nearest(
     targets: &Targets,
     process: &Process,
@@ -64,7 +63,7 @@ pub fn nearest(
     target.nearest(candidates, TOLD)
 }
 
-/// As people write the function in full, and all else that it is called.
+/// The function's full name for people, and all its other names.
 fn names_of(names: &FunctionNames) -> Vec<String> {
     let full = names.canonical().demangled().map(String::from);
     let others = names.candidates().map(Cow::into_owned);
@@ -74,14 +73,14 @@ fn names_of(names: &FunctionNames) -> Vec<String> {
     all
 }
 
-/// The Python functions that a perf map lists; without one, none are known.
+/// The Python functions in a perf map; empty without one.
 fn python_names(process: &Process) -> Vec<(String, Vec<String>)> {
     let map = perf_map_of(process, &list_room());
     let entries = map.ok().and_then(|mut map| map.list(|| anonymous(process)).ok());
     entries.into_iter().flatten().map(|entry| (entry.filename, vec![entry.qualname])).collect()
 }
 
-/// The names of what each file that a process maps has; a file that cannot be read has nothing.
+/// The names in each file that a process maps; a file that cannot be read has none.
 fn names(
     process: &Process,
     effort: &Effort,

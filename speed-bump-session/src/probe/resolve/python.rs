@@ -1,5 +1,5 @@
-//! Python functions of a process: which interpreter, which entry source, where the probe goes, and what can
-//! be listed before anything is attached.
+//! Python functions of a process: which interpreter, which entry source, where the probe goes, and which
+//! functions can be listed before the attach.
 
 use std::{collections::HashSet, io, sync::Arc};
 
@@ -25,7 +25,7 @@ use crate::{
     targets::TargetKind,
 };
 
-/// That no interpreter was found. Where files could not be read, it may be in one of those.
+/// The message that no interpreter was found. It may be in one of the unreadable files.
 fn no_python(unread: &[String]) -> String {
     match unread {
         [] => "it runs no CPython: no mapped file defines _PyEval_EvalFrameDefault".to_owned(),
@@ -38,7 +38,7 @@ fn no_python(unread: &[String]) -> String {
 }
 
 impl Resolver {
-    /// Adds what the Python targets select.
+    /// Adds the selection of the Python targets.
     pub(super) fn plan_python(
         &self,
         process: &Process,
@@ -76,7 +76,7 @@ impl Resolver {
         plan.python = PythonPlan::NotAsked;
         for (file, interpreter) in &interpreters {
             if plan.wants_helper() {
-                break; // one helper serves a process, and the first interpreter is the one it finds
+                break; // one helper serves a process, and it finds the first interpreter
             }
             let facts = facts(interpreter, injection, !listed.is_empty(), self.form());
             let planned =
@@ -117,8 +117,8 @@ impl Resolver {
         }
     }
 
-    /// The source that was asked for, or the best that there is. One that was asked for may come to life
-    /// later: trampolines can be switched on in a running process.
+    /// The requested source, or the best one available. A requested one may become available later:
+    /// trampolines can be switched on in a running process.
     fn entry_source(
         &self,
         facts: &Facts<'_>,
@@ -136,10 +136,10 @@ impl Resolver {
         }
     }
 
-    /// The mapped files that hold an interpreter.
+    /// The mapped files with an interpreter.
     ///
     /// # Errors
-    /// The process cannot be looked into.
+    /// The process cannot be inspected.
     pub fn interpreter_files(&self, process: &Process) -> Result<Vec<FileIdentity>, ProcessError> {
         let mappings = process.mappings()?;
         let found = self.interpreters(process, &mappings, &mut Plan::empty(), &mut Vec::new());
@@ -149,7 +149,7 @@ impl Resolver {
         Ok(mappings.files.iter().filter(is_one).map(|mapped| mapped.identity).collect())
     }
 
-    /// The interpreters among the mapped files. Why others could not be read is added to `unread`.
+    /// The interpreters among the mapped files. Adds to `unread` why other files could not be read.
     fn interpreters(
         &self,
         process: &Process,
@@ -194,7 +194,7 @@ impl Resolver {
         found
     }
 
-    /// Where the probes of an entry source go.
+    /// The sites for the probes of an entry source.
     fn python_sites(
         &self,
         process: &Process,
@@ -203,7 +203,7 @@ impl Resolver {
         interpreter: &Interpreter,
     ) -> Result<Vec<PlannedSite>, String> {
         let sites = match source {
-            // Known once the helper is in.
+            // Known once the helper is loaded.
             EntrySource::Helper => Ok(Vec::new()),
             EntrySource::PerfMap => {
                 let shadow_stack = process.status().map_err(|error| error.to_string())?.shadow_stack;
@@ -214,7 +214,7 @@ impl Resolver {
         sites.map_err(|error| format!("{}: {error}", file.path().display()))
     }
 
-    /// The cheapest site of the evaluator at which it is known where its return address lies.
+    /// The cheapest site of the evaluator where the place of its return address is known.
     fn evaluator_site(
         &self,
         file: &Arc<ProbeFile>,
@@ -257,7 +257,7 @@ impl Resolver {
         })
     }
 
-    /// Adds the functions that a perf map lists and a target selects.
+    /// Adds the functions in a perf map that a target selects.
     fn list(&self, entries: &[PerfMapEntry], plan: &mut Plan) {
         let mut listed: HashSet<SelectedFunction> =
             plan.functions.iter().map(|function| function.selected.clone()).collect();
@@ -292,7 +292,7 @@ impl Resolver {
     }
 }
 
-/// What decides how the calls of an interpreter's functions are seen, with programs of this form.
+/// The facts that decide how an interpreter's calls become visible, with programs of this form.
 pub fn facts<'a>(
     interpreter: &Interpreter,
     injection: Injection<'a>,
@@ -309,12 +309,12 @@ pub fn facts<'a>(
     }
 }
 
-/// Room for one perf map that is merely listed.
+/// Room for a perf map that is only listed.
 pub fn list_room() -> Budget {
     Budget::new(FOLLOWED)
 }
 
-/// Says that not all of a perf map is taken up.
+/// The remark that only a part of a perf map is used.
 pub fn left_out(map: &PerfMapFollower) -> String {
     format!(
         "{} lists more than is taken up, or is written faster than it can be read: some functions are left \
@@ -323,18 +323,18 @@ pub fn left_out(map: &PerfMapFollower) -> String {
     )
 }
 
-/// A follower of a process's perf map; `room` is what it shares with the others of a session.
+/// A follower of a process's perf map; `room` is shared with the others of a session.
 ///
 /// # Errors
-/// The process cannot be looked into.
+/// The process cannot be inspected.
 pub fn perf_map_of(process: &Process, room: &Budget) -> io::Result<PerfMapFollower> {
-    let root = ProcessRoot::of(process.shown_by())?;
+    let root = ProcessRoot::of_process(process.shown_by())?;
     let status = process.status().map_err(io::Error::other)?;
     let pid = process.namespace_pid().map_err(io::Error::other)?;
     Ok(PerfMapFollower::new(root, pid.get(), &status.credentials.users, room))
 }
 
-/// The memory in which trampolines can lie.
+/// The memory in which trampolines can be.
 ///
 /// # Errors
 /// The mappings cannot be read.

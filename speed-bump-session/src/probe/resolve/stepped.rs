@@ -1,4 +1,4 @@
-//! Advice for a function whose every site is single-stepped: a neighbour of it that takes a cheaper probe.
+//! Advice for a function whose every site is single-stepped: a neighbour with a cheaper probe.
 
 use crate::{
     elf::{FunctionSymbol, Functions},
@@ -6,22 +6,22 @@ use crate::{
     units::{Nanos, VirtualAddress},
 };
 
-/// Calls that are looked at; where there are more, nothing is said.
+/// The most calls that we check; with more, there is no advice.
 const LOOKED_AT: usize = 64;
 
 /// Finds neighbours in one file.
 pub(super) struct Neighbours<'a> {
     /// The file's functions.
     pub(super) functions: &'a Functions,
-    /// What a probe costs, by kind.
+    /// The cost of a probe, by kind.
     pub(super) cost: &'a dyn Fn(SiteKind) -> Nanos,
 }
 
 impl Neighbours<'_> {
-    /// What to slow down in a function's place, and when that is the same. `None`: nothing is known.
+    /// Which function to slow instead, and when that is equivalent. `None`: unknown.
     pub(super) fn advice(&self, function: &FunctionSymbol, code: &FunctionCode<'_>) -> Option<String> {
         let calls = code.map.direct_calls()?;
-        let caller_of = |entry| self.only(calls.of(entry));
+        let caller_of = |entry| self.only(calls.callers(entry));
         if let Some(caller) = caller_of(function.address).filter(|caller| caller.address != function.address)
             && let Some(floor) = self.floor(caller, code)
         {
@@ -42,7 +42,7 @@ impl Neighbours<'_> {
         ))
     }
 
-    /// The one function that all of these addresses lie in.
+    /// The only function that contains all of these addresses.
     fn only(&self, addresses: impl Iterator<Item = VirtualAddress>) -> Option<&FunctionSymbol> {
         let addresses: Vec<_> = addresses.take(LOOKED_AT + 1).collect();
         let first = self.functions.containing(*addresses.first()?)?;
@@ -52,7 +52,7 @@ impl Neighbours<'_> {
         (addresses.len() <= LOOKED_AT && addresses.iter().all(is_first)).then_some(first)
     }
 
-    /// What a probe on a function costs, if it is not single-stepped.
+    /// The cost of a probe on a function, unless it is single-stepped.
     fn floor(&self, function: &FunctionSymbol, beside: &FunctionCode<'_>) -> Option<Nanos> {
         let code = FunctionCode { entry: function.address, size: Some(function.size), ..*beside };
         let site = site::choose(&code, self.cost).ok()?;

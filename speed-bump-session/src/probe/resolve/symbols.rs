@@ -1,8 +1,8 @@
-//! Functions by file and symbol, for who finds their places by himself: the kernel module.
+//! Functions by file and symbol, for the kernel module, which finds their places itself.
 //!
-//! It looks a path up where we are, and a symbol in the file's own tables, and takes the first that fits. So
-//! a function counts only if this leads to it: the path to the file that the process maps, and the symbol to
-//! the function that the target selected.
+//! The module resolves a path in our mount namespace, finds a symbol in the file's own tables, and takes the
+//! first that fits. So we only offer a function if that leads to it: the path to the file that the process
+//! maps, and the symbol to the function that the target selected.
 
 use std::{
     cell::RefCell,
@@ -30,12 +30,12 @@ use crate::{
     units::{FileOffset, VirtualAddress},
 };
 
-/// Functions of one file that are looked at. The module has room for 64.
+/// The most functions of one file that we check. The module has room for 64.
 const FUNCTIONS_LIMIT: usize = 4_096;
-/// Files of which they are remembered.
+/// The most files for which we remember them.
 const FILES_KNOWN: usize = 64;
 
-/// Kernels from this one on rewrite a probed 5-byte nop to a call, which forked children may die of.
+/// From this kernel version on, a probed 5-byte nop is rewritten to a call, which may kill forked children.
 const REWRITES_NOP5: KernelVersion = KernelVersion::new(6, 18);
 
 /// A function that a file and a symbol lead to.
@@ -43,30 +43,30 @@ const REWRITES_NOP5: KernelVersion = KernelVersion::new(6, 18);
 pub struct NamedFunction {
     /// The function as reports name it.
     pub selected: SelectedFunction,
-    /// The file, as we reach it.
+    /// The file, by our own path.
     pub path: PathBuf,
     /// The symbol that leads to it.
     pub symbol: String,
-    /// Where it is, as the file counts.
+    /// Its address, as in the file.
     pub address: VirtualAddress,
     /// The file, as mappings number it.
     pub identity: FileIdentity,
 }
 
-/// What the targets select in one process.
+/// The selection of the targets in one process.
 #[derive(Clone, Debug, Default)]
 pub struct NamedFunctions {
     /// One for each function that a target selects.
     pub functions: Vec<NamedFunction>,
-    /// What else there is to say.
+    /// Other remarks.
     pub remarks: Vec<Remark>,
     /// Their places, by file.
     pub places: Vec<(Arc<ProbeFile>, Vec<FileOffset>)>,
-    /// Files that the process runs and targets name, but that nothing leads to.
+    /// Files that the process runs and targets name, but that no path leads to.
     pub out_of_reach: Vec<Remark>,
 }
 
-/// Resolves processes against one set of targets, of which those for native functions count.
+/// Resolves processes against one set of targets; only targets for native functions count.
 #[derive(Debug)]
 pub struct SymbolResolver {
     targets: Arc<Targets>,
@@ -76,7 +76,7 @@ pub struct SymbolResolver {
     effort: Effort,
 }
 
-/// What the targets select in one file; the same in every process that maps it.
+/// The selection of the targets in one file; the same in every process that maps it.
 #[derive(Debug)]
 struct OfFile {
     elf: ElfFile,
@@ -93,7 +93,7 @@ impl SymbolResolver {
         Self { targets, avoids_nop5, files: RefCell::default(), effort: Effort::default() }
     }
 
-    /// How long files are read.
+    /// The time for reading files.
     pub fn effort(&self) -> &Effort {
         &self.effort
     }
@@ -103,7 +103,7 @@ impl SymbolResolver {
         &self.targets
     }
 
-    /// The same for others to keep.
+    /// The targets, for sharing.
     pub fn shared_targets(&self) -> Arc<Targets> {
         Arc::clone(&self.targets)
     }
@@ -117,7 +117,7 @@ impl SymbolResolver {
     /// Works out what the targets select in a process.
     ///
     /// # Errors
-    /// The process cannot be looked into. What is wrong with one file is a remark.
+    /// The process cannot be inspected. A fault of a single file is a remark.
     pub fn resolve(&self, process: &Process) -> Result<NamedFunctions, ProcessError> {
         let mut found = NamedFunctions::default();
         let mappings = process.mappings()?;
@@ -273,8 +273,8 @@ impl SymbolResolver {
         Ok(of_file)
     }
 
-    /// Refuses a function whose first instruction is no place for a breakpoint, as the module knows no other.
-    /// Returns how often a call comes there.
+    /// Fails if a function's first instruction cannot have a breakpoint, as the module uses no other. Returns
+    /// how often a call hits it.
     fn check_entry(
         &self,
         code: &CodeMap<'_>,
@@ -299,9 +299,9 @@ impl SymbolResolver {
     }
 }
 
-/// A path that leads us to this very file: the one that the process sees, the same below its root, or one
-/// that was found elsewhere. The module looks it up once more, and the process may change what it leads to
-/// meanwhile: whoever adds the function looks for its breakpoint in the process.
+/// Our own path to this very file: the process's path, the same below its root, or one that was found
+/// elsewhere. The module resolves it again, and the process may change what is there meanwhile. So the code
+/// that adds the function checks for its breakpoint in the process.
 fn reached(process: &Process, file: &ProbeFile) -> Option<PathBuf> {
     let wanted = file.file().metadata().ok()?;
     let leads_there = |path: &PathBuf| {
@@ -312,7 +312,7 @@ fn reached(process: &Process, file: &ProbeFile) -> Option<PathBuf> {
     [Some(file.path().to_owned()), below_root, elsewhere].into_iter().flatten().find(leads_there)
 }
 
-/// Where the module gets to by a symbol. Of several with one name it takes the exported one, then that of the
+/// Where the module finds a symbol. Of several with one name it takes the exported one, then that of the
 /// default version, then the first.
 struct Leads<'t>(BTreeMap<&'t str, (Rank, Vec<VirtualAddress>)>);
 
@@ -370,7 +370,7 @@ fn rank(name: &SymbolName) -> Rank {
     }
 }
 
-/// Whether the file's own tables have the name as it is: `.symtab` writes versions into it.
+/// Whether the file's own tables have the name in this form: `.symtab` writes versions into it.
 fn is_in_file(name: &SymbolName) -> bool {
     match name.table() {
         TableKind::Dynamic => true,
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(sorted, [(0, "named", program.as_path()), (2, "own", program.as_path())]);
         assert!(texts(&found).contains("several functions of this name"), "{}", texts(&found));
 
-        // What the process runs keeps its inode, and loses the name.
+        // The file that the process runs keeps its inode, and loses its name.
         let other = fixture.folder().join("other");
         fs::copy(fixture.program(), &other).unwrap();
         fs::rename(&other, &program).unwrap();

@@ -9,8 +9,8 @@ use crate::{
     },
 };
 
-/// Where the calls end of a function that is probed at this site, if they are to be timed.
-pub(super) fn of(resolver: &Resolver, elf: &ElfFile, code: &FunctionCode<'_>, site: &Site) -> Timing {
+/// Where the calls of a function end that is probed at this site, if they are to be timed.
+pub(super) fn plan(resolver: &Resolver, elf: &ElfFile, code: &FunctionCode<'_>, site: &Site) -> Timing {
     if !resolver.times_calls() {
         return Timing::NotAsked;
     }

@@ -1,5 +1,5 @@
-//! Sites on AArch64: the entry, always. Its kernels simulate few instructions, none of which is common at the
-//! start of a function, and step the rest; choosing among them waits for a machine to measure on.
+//! Sites on AArch64: always the entry. Its kernels simulate few instructions, none of which is common at the
+//! start of a function, and single-step the rest. To choose among them we need a machine to measure on.
 
 use super::{Analysis, Candidate, Exactness, FunctionCode, LineEnd, SiteKind, SiteRefusal};
 

@@ -1,18 +1,18 @@
-//! Direct calls of one file: which function calls which, as far as an instruction names it.
+//! Direct calls within one file: which function calls which.
 //!
-//! Only for advice: bytes are compared without decoding what lies between, so that data may look like a call,
-//! and calls through pointers and from other files do not show.
+//! Only for advice: we compare bytes without decoding the code in between, so data may look like a call, and
+//! we do not see calls through pointers and from other files.
 
 use std::{ops::Range, sync::OnceLock};
 
 use super::CodeMap;
 use crate::units::VirtualAddress;
 
-/// Bytes of code that are looked through; a file with more is left alone.
+/// The most bytes of code that we search; we skip a file with more.
 const CODE_LIMIT: u64 = 64 << 20;
-/// Calls that are kept.
+/// The most calls that we keep.
 const CALLS_LIMIT: usize = 4 << 20;
-/// Bytes that are read at a time.
+/// Bytes per read.
 const PIECE: usize = 1 << 20;
 /// Bytes of `call rel32` and `jmp rel32` (Intel SDM, volume 2).
 const BYTES: usize = 5;
@@ -25,18 +25,18 @@ pub struct DirectCalls {
     calls: Vec<(u64, u64)>,
 }
 
-/// What [`CodeMap`] keeps of them. `None` where there is too much code.
+/// The result that [`CodeMap`] keeps. `None` if there is too much code.
 pub(super) type Kept = OnceLock<Option<DirectCalls>>;
 
 impl DirectCalls {
-    /// From where a function is called.
-    pub fn of(&self, entry: VirtualAddress) -> impl Iterator<Item = VirtualAddress> {
+    /// The places from which a function is called.
+    pub fn callers(&self, entry: VirtualAddress) -> impl Iterator<Item = VirtualAddress> {
         let first = self.calls.partition_point(|(to, _)| *to < entry.0);
         let calls = self.calls.get(first..).unwrap_or_default().iter();
         calls.take_while(move |(to, _)| *to == entry.0).map(|(_, from)| VirtualAddress(*from))
     }
 
-    /// What the code in a range calls.
+    /// The functions that the code in a range calls.
     pub fn from(&self, range: Range<VirtualAddress>) -> impl Iterator<Item = VirtualAddress> {
         let calls = self.calls.iter().filter(move |(_, from)| range.contains(&VirtualAddress(*from)));
         calls.map(|(to, _)| VirtualAddress(*to))
@@ -44,8 +44,8 @@ impl DirectCalls {
 }
 
 impl CodeMap<'_> {
-    /// The direct calls in this code, found at the first request. `None` where there is too much of it, or on
-    /// a processor whose calls are not known here.
+    /// The direct calls in this code, found on the first call. `None` if there is too much code, or calls of
+    /// this processor are unknown here.
     pub fn direct_calls(&self) -> Option<&DirectCalls> {
         self.direct_calls.get_or_init(|| self.find_calls()).as_ref()
     }
@@ -74,7 +74,7 @@ impl CodeMap<'_> {
                 if calls.len() > CALLS_LIMIT {
                     return None;
                 }
-                // The next piece begins where this one's last windows did not.
+                // The next piece starts at the first window that does not fit into this one.
                 match piece.len().checked_sub(BYTES - 1) {
                     Some(step @ 1..) => start = start.saturating_add(step as u64),
                     _ => break,
@@ -86,7 +86,7 @@ impl CodeMap<'_> {
     }
 }
 
-/// Where a call or jump that begins with these bytes goes.
+/// The destination of a call or jump that starts with these bytes.
 fn target(bytes: &[u8], address: u64) -> Option<u64> {
     let [opcode, distance @ ..] = bytes.first_chunk::<BYTES>()?;
     let distance = i32::from_le_bytes(*distance);
@@ -119,7 +119,7 @@ mod tests {
         let mut code = vec![0x90; PIECE + 64];
         branch(&mut code, 0xe8, 0x20, 0x10);
         branch(&mut code, 0xe9, 0x38, 0x10);
-        // To where no function begins.
+        // To where no function starts.
         branch(&mut code, 0xe8, 0x30, 0x12);
         // Across the border of two pieces.
         branch(&mut code, 0xe8, PIECE - 2, 0x10);
@@ -127,9 +127,9 @@ mod tests {
         let symbols = [entry(0x10), entry(0x20), entry(0x30)];
         let map = CodeMap::new([segment], symbols, LandingPads::InSymbols);
         let calls = map.direct_calls().unwrap();
-        let of: Vec<u64> = calls.of(VirtualAddress(START + 0x10)).map(|from| from.0 - START).collect();
+        let of: Vec<u64> = calls.callers(VirtualAddress(START + 0x10)).map(|from| from.0 - START).collect();
         assert_eq!(of, [0x20, 0x38, PIECE as u64 - 2]);
-        assert_eq!(calls.of(VirtualAddress(START + 0x20)).count(), 0);
+        assert_eq!(calls.callers(VirtualAddress(START + 0x20)).count(), 0);
         let range = VirtualAddress(START + 0x30)..VirtualAddress(START + 0x40);
         assert_eq!(calls.from(range).collect::<Vec<_>>(), [VirtualAddress(START + 0x10)]);
     }

@@ -1,5 +1,5 @@
-//! The code of one ELF file as the choice of a site sees it: bytes by address, and where functions begin.
-//! It knows no ELF: whoever opens the file hands in segments and symbols.
+//! The code of one ELF file, for choosing a site: bytes by address, and where functions start. Knows no ELF:
+//! the code that opens the file passes segments and symbols.
 
 use std::{borrow::Cow, fmt::Debug, ops::Range, sync::OnceLock};
 
@@ -17,18 +17,17 @@ pub struct CodeSegment<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Reads code from where it is, when it is wanted.
+/// Reads code on demand.
 pub trait ReadCode: Debug {
-    /// Fills the buffer from an address on, as far as there is code and it can be read; returns the number of
-    /// bytes.
+    /// Fills the buffer from an address on, as far as there is readable code; returns the number of bytes.
     fn read_code(&self, address: VirtualAddress, buffer: &mut [u8]) -> usize;
 }
 
-/// Where the bytes of the segments are.
+/// The source of the segments' bytes.
 #[derive(Debug)]
 enum Bytes<'a> {
     Here(Vec<CodeSegment<'a>>),
-    /// With the addresses of the segments.
+    /// With the address ranges of the segments.
     InFile(&'a dyn ReadCode, Vec<Range<u64>>),
 }
 
@@ -39,13 +38,13 @@ pub struct CodeSymbol {
     pub address: VirtualAddress,
     /// Its size in bytes; 0 where the file gives none.
     pub size: u64,
-    /// Whether it is a piece of another function, entered by jumps alone ([`is_fragment_name`]).
+    /// Whether it is a piece of another function, only entered by jumps ([`is_fragment_name`]).
     pub fragment: bool,
 }
 
-/// Whether a symbol of this name is a piece of a function that was moved elsewhere: `f.cold` and `f.cold.0`
-/// of compilers and BOLT, `f.warm` of BOLT, `f.__part.1` of Propeller. Such a piece is no function: it is
-/// entered by jumps, at several places.
+/// Whether a symbol with this name is a moved piece of a function: `f.cold` and `f.cold.0` of compilers and
+/// BOLT, `f.warm` of BOLT, `f.__part.1` of Propeller. Such a piece is not a function: jumps enter it, at
+/// several places.
 pub fn is_fragment_name(name: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     [".cold", ".warm", ".__part"].into_iter().any(|mark| {
@@ -55,7 +54,7 @@ pub fn is_fragment_name(name: &str) -> bool {
     })
 }
 
-/// Where code may lie that only the unwinder enters: handlers of exceptions, which compilers move to pieces
+/// Where there may be code that only the unwinder enters: exception handlers, which compilers move to pieces
 /// elsewhere, and which jump back into their function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LandingPads {
@@ -63,7 +62,7 @@ pub enum LandingPads {
     InSymbols,
     /// The file names no pieces; only the functions in these ranges have handlers. Sorted, without overlap.
     Of(Vec<Range<u64>>),
-    /// The file names no pieces, and which functions have handlers is not known.
+    /// The file names no pieces, and we do not know which functions have handlers.
     Anywhere,
 }
 
@@ -95,11 +94,12 @@ impl LandingPads {
     }
 }
 
-/// How many symbols may overlap a function on either side. In each, hostile tables could have all overlap
-/// all.
+/// The most symbols that may overlap a function on either side. Without a limit, hostile tables could make
+/// all overlap all.
 const OVERLAPS_LIMIT: usize = 4_096;
 
-/// How many symbols before an address are looked at for the piece that it lies in: labels within one.
+/// How many symbols before an address we search for the piece that contains it: there may be labels within
+/// one.
 const FRAGMENTS_NEAR: usize = 16;
 
 /// The executable bytes of one file, and every symbol in them.
@@ -108,12 +108,12 @@ pub struct CodeMap<'a> {
     bytes: Bytes<'a>,
     /// By address.
     symbols: Vec<CodeSymbol>,
-    /// For each symbol, the furthest end among it and those before it: finds overlaps without a search tree.
+    /// For each symbol, the furthest end of it and those before it: finds overlaps without a search tree.
     furthest_end: Vec<u64>,
     landing_pads: LandingPads,
     got: Vec<Range<u64>>,
-    /// Where branches in fragments go, sorted, with where they come from; filled by the architecture's
-    /// module. `None` where there is too much of it.
+    /// Destinations of branches in fragments, sorted, with their sources; filled by the architecture's
+    /// module. `None` if there are too many.
     pub(super) fragment_branches: OnceLock<Option<Vec<(u64, u64)>>>,
     pub(super) direct_calls: calls::Kept,
 }
@@ -129,8 +129,8 @@ impl<'a> CodeMap<'a> {
         Self::with(Bytes::Here(segments.into_iter().map(within_addresses).collect()), symbols, landing_pads)
     }
 
-    /// The same of a file whose code is read when it is wanted; `segments` are the addresses of its
-    /// executable segments.
+    /// The same for a file whose code is read on demand; `segments` are the address ranges of its executable
+    /// segments.
     pub fn in_file(
         file: &'a dyn ReadCode,
         segments: impl IntoIterator<Item = Range<u64>>,
@@ -165,8 +165,8 @@ impl<'a> CodeMap<'a> {
         }
     }
 
-    /// Says where the file's global offset table lies (`.got`, `.got.plt`). Its slots hold the addresses of
-    /// symbols, so that a jump through one is a tail call; without it, such a jump could go anywhere.
+    /// Sets where the file's global offset table is (`.got`, `.got.plt`). Its slots hold the addresses of
+    /// symbols, so a jump through one is a tail call; without this, such a jump could go anywhere.
     #[must_use]
     pub fn with_got(mut self, ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
         self.got.extend(ranges);
@@ -177,7 +177,7 @@ impl<'a> CodeMap<'a> {
         self.got.iter().any(|range| range.contains(&address))
     }
 
-    /// Where its code lies.
+    /// The address ranges of its code.
     pub(super) fn ranges(&self) -> Vec<Range<u64>> {
         match &self.bytes {
             Bytes::Here(segments) => {
@@ -188,8 +188,7 @@ impl<'a> CodeMap<'a> {
         }
     }
 
-    /// The bytes from an address on, at most so many, and none beyond its segment; empty where there is no
-    /// code.
+    /// The bytes from an address on, at most `most`, and none beyond its segment; empty if there is no code.
     pub(super) fn bytes_at(&self, address: u64, most: usize) -> Cow<'a, [u8]> {
         match &self.bytes {
             Bytes::Here(segments) => {
@@ -213,7 +212,7 @@ impl<'a> CodeMap<'a> {
         }
     }
 
-    /// Whether a function, rather than a fragment of one, begins exactly here.
+    /// Whether a function, rather than a fragment of one, starts exactly here.
     pub(super) fn is_entry(&self, address: u64) -> bool {
         let first = self.symbols.partition_point(|symbol| symbol.address.0 < address);
         self.symbols[first..]
@@ -228,8 +227,8 @@ impl<'a> CodeMap<'a> {
         self.symbols.get(next).map(|symbol| symbol.address.0)
     }
 
-    /// The union of a range and of every symbol that overlaps it, directly or through others. Everything,
-    /// where more overlap than in any program.
+    /// The union of a range and every symbol that overlaps it, directly or through others. The whole address
+    /// space, if more symbols overlap than in any real program.
     pub(super) fn overlap(&self, range: &Range<u64>) -> Range<u64> {
         let (mut start, mut end) = (range.start, range.end);
         let mut before = self.symbols.partition_point(|symbol| symbol.address.0 < start);
@@ -253,7 +252,7 @@ impl<'a> CodeMap<'a> {
         start..end
     }
 
-    /// The moved piece of a function that an address lies in.
+    /// The moved piece of a function that contains an address.
     pub(super) fn fragment_at(&self, address: u64) -> Option<Range<u64>> {
         let after = self.symbols.partition_point(|symbol| symbol.address.0 <= address);
         let near = self.symbols.get(after.saturating_sub(FRAGMENTS_NEAR)..after)?.iter().rev();
@@ -283,24 +282,24 @@ impl<'a> CodeMap<'a> {
     }
 }
 
-/// Cuts off what would lie beyond the last address, so that no end overflows.
+/// Cuts off bytes beyond the last address, so that no end overflows.
 fn within_addresses(segment: CodeSegment<'_>) -> CodeSegment<'_> {
     let room = usize::try_from(u64::MAX - segment.address.0).unwrap_or(usize::MAX);
     CodeSegment { bytes: segment.bytes.get(..room).unwrap_or(segment.bytes), ..segment }
 }
 
-/// One function, to choose a site in.
+/// A function for which to choose a site.
 #[derive(Clone, Copy, Debug)]
 pub struct FunctionCode<'a> {
     /// The file that it lies in.
     pub map: &'a CodeMap<'a>,
     /// Its first instruction.
     pub entry: VirtualAddress,
-    /// Its size in bytes; `None` or 0 where the file gives none, and then only the entry is considered.
+    /// Its size in bytes; `None` or 0 if the file gives none: then only the entry is considered.
     pub size: Option<u64>,
-    /// Whether the process runs with shadow stacks (`shstk` in `x86_Thread_features` of `/proc/PID/status`):
-    /// there, a call is never probed, since kernels that emulate it without pushing to the shadow stack
-    /// would kill the process at the return.
+    /// Whether the process runs with shadow stacks (`shstk` in `x86_Thread_features` of `/proc/PID/status`).
+    /// Then a call is never probed, since kernels that emulate it without pushing to the shadow stack would
+    /// kill the process at the return.
     pub shadow_stack: bool,
 }
 
@@ -341,7 +340,7 @@ mod tests {
         assert!(map.is_entry(0x70) && !map.is_entry(0x71));
     }
 
-    /// A file that has any code that it is asked for.
+    /// A file with code at all addresses.
     #[derive(Debug)]
     struct Endless;
 

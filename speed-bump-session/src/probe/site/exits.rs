@@ -1,10 +1,10 @@
-//! Where a function is left: the returns and tail jumps at which its calls end, for `--times`.
+//! The exits of a function: the returns and tail jumps at which its calls end, for `--times`.
 //!
-//! The kernel has return probes, which put an address of their own in the place of the return address on the
-//! stack. Whatever unwinds the stack through one of those (a C++ exception, a panic, `pthread_cancel`, Go as
-//! it moves a stack) ends the process. So calls are timed with ordinary probes, at every instruction by which
-//! the function is left. In doubt a function is not timed: a probe in what is no instruction would change the
-//! program.
+//! The kernel has return probes, which replace the return address on the stack by one of their own. If
+//! anything unwinds the stack through one of those (a C++ exception, a panic, `pthread_cancel`, Go when it
+//! moves a stack), the process ends. So we time calls with ordinary probes, at every instruction that leaves
+//! the function. In doubt we do not time a function: a probe on bytes that are not an instruction would
+//! change the program.
 
 use speed_bump_abi::Condition;
 
@@ -14,28 +14,28 @@ use crate::units::VirtualAddress;
 /// A function with more of them is not timed.
 pub const EXITS_LIMIT: usize = 128;
 
-/// An instruction by which a function is left. It runs with the stack pointer at the return address, unless
-/// it does not leave the function after all.
+/// An instruction that leaves a function. When it runs, the stack pointer is at the return address, unless it
+/// does not leave the function after all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit {
     /// Where it lies.
     pub address: VirtualAddress,
-    /// What a hit costs.
+    /// Its cost class.
     pub kind: SiteKind,
-    /// When it leaves the function.
+    /// The condition under which it leaves the function.
     pub condition: Condition,
 }
 
-/// Why the ends of a function's calls cannot be seen.
+/// Why we cannot find the ends of a function's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoExits {
     /// The code's end is not known.
     #[error("the file does not give its size")]
     SizeUnknown,
-    /// More than should be decoded.
+    /// Too much to decode.
     #[error("it has too much code")]
     TooMuchCode,
-    /// More than should be probed.
+    /// Too many to probe.
     #[error("it is left at more than {EXITS_LIMIT} places")]
     TooMany,
     /// It ends its thread or runs for ever.
@@ -47,13 +47,13 @@ pub enum NoExits {
     /// It may leave the function, or be a `switch`.
     #[error("its jump at {0} may be a tail call or a switch")]
     IndirectJump(VirtualAddress),
-    /// It goes where no function begins.
+    /// It leads to where no function starts.
     #[error("its jump at {0} leads into code that no symbol names")]
     IntoOtherCode(VirtualAddress),
     /// A kind of jump whose condition is not in the flags.
     #[error("it is left by the loop instruction at {0}")]
     LeftByLoop(VirtualAddress),
-    /// It falls into what follows.
+    /// It continues into the next function.
     #[error("it runs on into what follows it, at {0}")]
     RunsOn(VirtualAddress),
     /// Data, or tricks.
@@ -62,13 +62,13 @@ pub enum NoExits {
     /// Data, or tricks.
     #[error("a branch lands inside the instruction before {0}")]
     InsideInstruction(VirtualAddress),
-    /// Where it is left.
+    /// The place where it is left.
     #[error("no probe can be placed where it is left, at {0}: {1}")]
     Refused(VirtualAddress, KernelRefusal),
     /// The kernel may take its last jump for five bytes that do nothing.
     #[error("kernels from 6.18 on rewrite the jump by which it is left, at {0}")]
     Rewritten(VirtualAddress),
-    /// One probe cannot be first and last.
+    /// One probe cannot be both first and last.
     #[error("the instruction where its calls are counted also ends them")]
     IsSite,
     /// A frame of unknown size.
@@ -79,7 +79,7 @@ pub enum NoExits {
     Architecture,
 }
 
-/// Finds where a function is left that is probed at this site.
+/// Finds the exits of a function that is probed at this site.
 ///
 /// # Errors
 /// Why its calls cannot be timed.

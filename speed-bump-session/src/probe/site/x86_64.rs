@@ -1,4 +1,4 @@
-//! Sites on x86-64: the straight line from the entry, and what speaks against each instruction of it.
+//! Sites on x86-64: the straight line from the entry, and the reasons against each of its instructions.
 
 mod branches;
 mod exits;
@@ -15,14 +15,14 @@ use super::{
 };
 use crate::units::VirtualAddress;
 
-/// The straight line is followed no further: no prologue is that long.
+/// We follow the straight line no further: no prologue is longer.
 const LINE_LIMIT: usize = 64;
 /// No instruction has more bytes (Intel SDM, volume 2, 2.3.11).
 const LONGEST_INSTRUCTION: usize = 15;
-/// Bytes of the line, and of the instruction behind it.
+/// Bytes of the line and of the instruction after it.
 const LINE_BYTES: usize = (LINE_LIMIT + 1) * LONGEST_INSTRUCTION;
 
-/// One instruction of the straight line, with what only its place on the line tells.
+/// An instruction of the straight line, with facts that depend on its place.
 struct Step<'a> {
     instruction: Instruction,
     encoding: Option<Encoding<'a>>,
@@ -83,7 +83,7 @@ fn straight_line<'a>(
     let mut frame = Frame::default();
     let end = loop {
         let (position, address) = (decoder.position(), decoder.ip());
-        // The entry itself is always looked at.
+        // The entry itself is always checked.
         if position > 0 {
             if size == 0 {
                 break LineEnd::SizeUnknown;
@@ -112,7 +112,7 @@ fn straight_line<'a>(
         if instruction.is_invalid() {
             break LineEnd::Undecodable(VirtualAddress(address));
         }
-        // HLT faults in user mode: what follows it is not run.
+        // HLT faults in user mode: the code after it does not run.
         if instruction.flow_control() != FlowControl::Next || instruction.mnemonic() == Mnemonic::Hlt {
             let mut text = String::new();
             NasmFormatter::new().format_mnemonic(&instruction, &mut text);
@@ -123,13 +123,13 @@ fn straight_line<'a>(
     Ok((line, end))
 }
 
-/// The last push that saves a register for the caller, if no known branch contradicts the reason to trust it.
+/// The last push that saves a register for the caller, if no known branch refutes that it runs once.
 fn anchor(line: &[Step<'_>], branches: &Branches) -> Option<u64> {
     let last = line.iter().rev().find(|step| step.saves)?.instruction.ip();
     branches.first_target().is_none_or(|(target, _)| target > last).then_some(last)
 }
 
-/// What speaks against a step of the line.
+/// The reason against a step of the line.
 fn exclusion(
     step: &Step<'_>,
     function: &FunctionCode<'_>,
@@ -154,7 +154,7 @@ fn exclusion(
     if rewritten && step.frame.red_zone_used() {
         return Some(Exclusion::RedZone);
     }
-    // Of an instruction that stays whole, a branch into its middle is no concern: that runs other code.
+    // If the instruction stays unmodified, a branch into its middle does no harm: it runs other code.
     let last_byte = if rewritten { instruction.next_ip() - 1 } else { address };
     let reached = branches.first_target().filter(|(target, _)| *target <= last_byte);
     let symbol = function.map.next_symbol(entry).filter(|symbol| *symbol <= last_byte);
@@ -165,7 +165,7 @@ fn exclusion(
     branches.doubt().filter(|_| !proven).map(Exclusion::Unproven)
 }
 
-/// Whether each call runs a step once, if nothing excludes it.
+/// Whether each call runs a step exactly once, if nothing excludes it.
 fn exactness(
     step: &Step<'_>,
     function: &FunctionCode<'_>,

@@ -1,7 +1,7 @@
 //! The control block of one session and process: made here, shared with the helper.
 //!
-//! The block is read and written as a file, never through a mapping: the process has it mapped and may do
-//! with it what it likes, and a file that was cut short gives an error where memory would give SIGBUS.
+//! We read and write the block as a file, never through a mapping: the process has it mapped and may do
+//! anything with it, and a truncated file gives an error where memory would give SIGBUS.
 
 mod callers;
 mod delays;
@@ -38,14 +38,14 @@ pub enum BlockError {
     /// Reading or writing failed.
     #[error("the memory shared with the process cannot be used: {0}; has the process closed or cut it?")]
     Io(io::Error),
-    /// A new selector is longer than there is room for.
+    /// A new selector is longer than the room for it.
     #[error(
         "the new targets take {bytes} bytes and there is room for {room}: end this session and start another"
     )]
     SelectorTooLong {
-        /// Length of the compiled targets, in bytes.
+        /// Its length in bytes.
         bytes: usize,
-        /// Bytes there are.
+        /// The room in bytes.
         room: u64,
     },
 }
@@ -56,23 +56,23 @@ impl From<io::Error> for BlockError {
     }
 }
 
-/// What the helper reported last.
+/// The helper's last report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// How far it is; `None` for a number that no version of ours writes.
+    /// Its state; `None` for an unknown number.
     pub state: Option<State>,
     /// Bits of [`notice`](speed_bump_abi::control_block::notice).
     pub notices: u32,
-    /// The share of the time in which another tool's hook was in the place of its own and did not call it, in
+    /// The share of the time in which another tool's hook was in place of its own and did not call it, in
     /// thousandths.
     pub hook_missed: u32,
     /// Bits of [`unlisted`](speed_bump_abi::control_block::unlisted).
     pub unlisted: u32,
-    /// The selector that everything has been judged by.
+    /// The generation of the selector that all code has been judged by.
     pub applied_generation: u32,
-    /// Functions that it looked at in its survey.
+    /// The number of functions that it judged in its survey.
     pub surveyed: u64,
-    /// What it says it runs in.
+    /// The interpreter that it reports.
     pub python: Option<PythonVersion>,
 }
 
@@ -84,7 +84,7 @@ pub struct Block {
     layout: Layout,
     heartbeat: AtomicU32,
     said: Mutex<Said>,
-    /// That the helper delays by itself, if it does.
+    /// How the helper delays by itself, if it does.
     in_place: Option<InPlace>,
     /// Whether calls were timed at any time.
     has_timed: AtomicBool,
@@ -97,20 +97,20 @@ struct Said {
     generation: u32,
 }
 
-/// What a block is made of.
+/// The contents of a new block.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents<'a> {
-    /// How many functions there can be.
+    /// The most functions.
     pub room: Room,
     /// The compiled targets.
     pub selector: &'a [u8],
-    /// Which stub calls shall run into.
+    /// Which stub calls run into.
     pub stub_form: StubForm,
-    /// What the helper is to do first.
+    /// The helper's first command.
     pub command: HelperCommand,
     /// The session's signals, and how long the helper spins on each.
     pub signals: &'a [(u32, Nanos)],
-    /// That the helper is to delay by itself, if it is.
+    /// How the helper delays by itself, if it does.
     pub in_place: Option<InPlace>,
 }
 
@@ -141,8 +141,8 @@ impl Contents<'_> {
         signals::write(self.signals, put_u32, put_u64)?;
         delays::write(self, &layout, put_u32, put_u64)?;
         put_u64(offset_of!(ControlBlock, magic), MAGIC)?;
-        // From here on it keeps its size, whoever has it: cut, it would end the process by SIGBUS. And nobody
-        // seals it against what we have to write.
+        // From here on no process can change its size: a smaller one would end the process by SIGBUS. Nor can
+        // any process seal it against our own writes.
         Ok(fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?)
     }
 
@@ -157,7 +157,7 @@ impl Contents<'_> {
 }
 
 impl Block {
-    /// Takes the file that was made of these contents.
+    /// Takes the file with these contents.
     ///
     /// # Errors
     /// It cannot be mapped.
@@ -174,12 +174,12 @@ impl Block {
         })
     }
 
-    /// What lies where.
+    /// The layout.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// What the helper says.
+    /// Reads the helper's report.
     ///
     /// # Errors
     /// The block is gone.
@@ -196,7 +196,7 @@ impl Block {
         })
     }
 
-    /// Why the helper failed, and its own words; `None` as reason for a number that we do not know.
+    /// Why the helper failed, with its own words; `None` as reason for an unknown number.
     ///
     /// # Errors
     /// The block is gone.
@@ -208,7 +208,7 @@ impl Block {
         Ok((failure(self.get_u32(offset_of!(ControlBlock, failure))?), words))
     }
 
-    /// Tells the helper what to do.
+    /// Sets the helper's command.
     ///
     /// # Errors
     /// The block is gone.
@@ -217,8 +217,8 @@ impl Block {
         self.ring(&mut self.said())
     }
 
-    /// Ends the session for processes that were forked from one that has ended: the helper's thread, which
-    /// would have done it, was there.
+    /// Ends the session for forked children of a process that has ended: the helper's thread, which would
+    /// have done it, was in that process.
     ///
     /// # Errors
     /// The block is gone.
@@ -226,7 +226,7 @@ impl Block {
         self.put_u32(offset_of!(ControlBlock, state), State::Left as u32)
     }
 
-    /// Looks whether there is room for other targets.
+    /// Checks whether there is room for other targets.
     ///
     /// # Errors
     /// There is not.
@@ -238,8 +238,8 @@ impl Block {
         Ok(())
     }
 
-    /// Gives the helper other targets; it judges every function anew. Returns the generation that
-    /// [`Report::applied_generation`] has when it is done.
+    /// Gives the helper other targets; it judges every function again. Returns the generation that
+    /// [`Report::applied_generation`] will have when it is done.
     ///
     /// # Errors
     /// There is no room, or the block is gone.
@@ -267,14 +267,14 @@ impl Block {
         self.put_u32(offset_of!(ControlBlock, heartbeat), beat)
     }
 
-    /// How many records were handed out, as far as there is room for them.
+    /// How many records have been allocated, at most the capacity.
     pub(super) fn handed_out(&self) -> Result<u32, BlockError> {
         Ok(self.get_u32(offset_of!(ControlBlock, functions))?.min(self.layout.functions_capacity))
     }
 
     /// Which of the records with these numbers are ready.
     pub(super) fn ready(&self, numbers: Range<u32>) -> Result<Vec<u32>, BlockError> {
-        // All at once, as they are looked at again and again until they are.
+        // All with one read, as we check them again and again until they are ready.
         let count = u32::saturating_sub(numbers.end, numbers.start) as usize;
         let mut bytes = vec![0; count * size_of::<FunctionRecord>()];
         self.read(self.place_of(numbers.start), &mut bytes)?;
@@ -284,9 +284,9 @@ impl Block {
         Ok(records.filter(|(_, record)| is_ready(record)).map(|(number, _)| number).collect())
     }
 
-    /// The words of the record of a function that is ready.
+    /// The words of a function's record that is ready.
     pub(super) fn record(&self, number: u32) -> Result<[u32; 8], BlockError> {
-        // Read after `ready` was seen: what it vouches for is there.
+        // Read after `ready` was seen, so the contents are complete.
         let mut bytes = [0; size_of::<FunctionRecord>()];
         self.read(self.place_of(number), &mut bytes)?;
         let mut words = [0; 8];
@@ -300,7 +300,7 @@ impl Block {
         self.layout.functions + u64::from(number) * size_of::<FunctionRecord>() as u64
     }
 
-    /// The first [`NAME_BYTES`] of a name in the names; empty where offset and length lead outside.
+    /// The first [`NAME_BYTES`] of a name; empty if offset and length lead outside of the names.
     pub(super) fn name(&self, offset: u32, length: u32) -> Result<String, BlockError> {
         let (offset, length) = (u64::from(offset), u64::from(length));
         if offset + length > self.layout.names_capacity {
@@ -455,7 +455,7 @@ pub(in crate::python::helper) mod tests {
     }
 
     #[test]
-    fn nobody_changes_its_size_or_what_may_be_written() {
+    fn no_process_can_change_its_size_or_what_may_be_written() {
         let block = block(10, b"");
         for length in [8, 1 << 30] {
             let error = block.file.set_len(length).unwrap_err();

@@ -1,4 +1,4 @@
-//! What the helper measures time with: the processor's counter where it can be trusted, else the clock.
+//! The helper's clock: the processor's counter if it can be trusted, else the kernel's clock.
 
 use std::{fs, path::Path};
 
@@ -9,7 +9,7 @@ use speed_bump_abi::{
 
 use crate::{calibrate::counter::Reading, units::Nanos};
 
-/// A clock of helpers, and how fast it counts. Times are of `CLOCK_MONOTONIC`, as our own process has it.
+/// A clock of helpers, and its rate. Times are of `CLOCK_MONOTONIC`, as in our own process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelperClock {
     kind: Clock,
@@ -23,8 +23,8 @@ impl HelperClock {
     /// `CLOCK_MONOTONIC`, whose unit is one ns.
     pub const MONOTONIC: Self = Self { kind: Clock::Monotonic, units_per_ns: UNIT_PER_NS, ahead_ns: 0 };
 
-    /// The counter, if so many ns pass in [`SiteArguments::TICKS`] of it and it can be trusted: the kernel's
-    /// own clock goes by it then. Else the clock.
+    /// The counter, if [`SiteArguments::TICKS`] of it take `tick_ns` and it can be trusted, since the
+    /// kernel's own clock uses it then. Otherwise the clock.
     pub fn of_machine(tick_ns: u32) -> Self {
         if tick_ns == 0 || !counter_is_trusted() {
             return Self::MONOTONIC;
@@ -36,7 +36,8 @@ impl HelperClock {
         }
     }
 
-    /// The same for a process whose time namespace may be another than ours: both have `timens_offsets`.
+    /// The same for a process that may be in another time namespace; `theirs` and `ours` are the contents of
+    /// `timens_offsets`.
     pub fn in_namespace(self, theirs: &str, ours: &str) -> Self {
         match self.kind {
             Clock::Monotonic => Self { ahead_ns: offset(theirs).saturating_sub(offset(ours)), ..self },
@@ -54,7 +55,7 @@ impl HelperClock {
         self.units_per_ns
     }
 
-    /// What it shows at a time. The end of time stays where it is.
+    /// Its value at a time. The end of time stays the end of time.
     pub fn at(self, time: Nanos) -> u64 {
         if time == Nanos(u64::MAX) {
             return u64::MAX;
@@ -73,20 +74,20 @@ impl HelperClock {
         }
     }
 
-    /// So much time in its units.
+    /// Converts a time to its units.
     fn units(self, time: Nanos) -> u64 {
         let units = u128::from(time.0) * u128::from(self.units_per_ns) / u128::from(UNIT_PER_NS);
         u64::try_from(units).unwrap_or(u64::MAX)
     }
 
-    /// So many of its units as time.
+    /// Converts its units to a time.
     pub fn time(self, units: u64) -> Nanos {
         let ns = u128::from(units) * u128::from(UNIT_PER_NS) / u128::from(self.units_per_ns.max(1));
         Nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 }
 
-/// By how many ns the monotonic clock is set off in a namespace; 0 where that is not said.
+/// By how many ns the monotonic clock is shifted in a namespace; 0 if that is not given.
 fn offset(offsets: &str) -> i64 {
     let of_monotonic = offsets.lines().find_map(|line| line.strip_prefix("monotonic"));
     let mut numbers = of_monotonic.unwrap_or_default().split_whitespace().map(str::parse::<i64>);
@@ -94,7 +95,7 @@ fn offset(offsets: &str) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(ns)
 }
 
-/// Whether the counter counts on evenly, and alike on all processors.
+/// Whether the counter runs evenly, and alike on all processors.
 fn counter_is_trusted() -> bool {
     if cfg!(target_arch = "aarch64") {
         // The architecture's generic timer is the system's clock.

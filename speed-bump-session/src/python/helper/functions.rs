@@ -1,4 +1,4 @@
-//! The functions that the helper found, taken up as their records become ready.
+//! Reads the functions that the helper found, as their records become ready.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::bounds::{NAME_BYTES, NAMES_OF_PROCESS};
 pub struct FoundFunction {
     /// Its number in the process.
     pub number: u32,
-    /// The target that selects it, as the selector numbers them. May be any number.
+    /// The target that selects it, as the selector numbers them. The process may write any number.
     pub target: u32,
     /// `co_firstlineno`.
     pub line: u32,
@@ -20,26 +20,26 @@ pub struct FoundFunction {
     pub file: String,
 }
 
-/// Which records were taken up.
+/// Which records have been read.
 #[derive(Debug, Default)]
 pub struct NewFunctions {
-    /// Those below this number were looked at.
+    /// Those below this number were checked.
     looked_at: u32,
-    /// Those that were not ready then. Whoever handed one out may have been killed over it.
+    /// Those that were not ready then. The thread that allocated one may have been killed before it was.
     unready: BTreeSet<u32>,
-    /// Bytes of the names that were taken.
+    /// Bytes of the names that were kept.
     names: usize,
     left_out: LeftOut,
 }
 
-/// What was not taken up of what a helper told.
+/// Which of a helper's functions and names were left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// The ends of names with more than [`NAME_BYTES`].
+    /// The ends of names longer than [`NAME_BYTES`].
     pub ends_of_names: bool,
-    /// Functions whose names would have been more than [`NAMES_OF_PROCESS`] with those before them.
+    /// Functions whose names exceed [`NAMES_OF_PROCESS`], together with those before.
     pub functions: bool,
-    /// Functions without a name: the process has made them so, or moved their names elsewhere.
+    /// Functions without a name: the process has written them so, or moved their names elsewhere.
     pub nameless: bool,
 }
 
@@ -82,7 +82,7 @@ impl NewFunctions {
         Ok(found)
     }
 
-    /// What was not taken up so far.
+    /// What was left out so far.
     pub fn left_out(&self) -> LeftOut {
         self.left_out
     }
@@ -104,7 +104,7 @@ mod tests {
         *,
     };
 
-    /// A block, and the file as the helper has it.
+    /// A block, and its file as the helper has it.
     fn block(functions: u32) -> (Block, File) {
         let contents = Contents {
             room: Room { functions },

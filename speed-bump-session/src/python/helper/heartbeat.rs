@@ -1,6 +1,6 @@
 //! A thread that shows the helpers that we live.
 //!
-//! A thread of its own, as attaching and detaching can hold up everything else for seconds.
+//! A thread of its own, as attaching and detaching can take seconds.
 
 use std::{
     io,
@@ -25,7 +25,7 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Starts to beat; no block hears it yet.
+    /// Starts the thread, without blocks.
     ///
     /// # Errors
     /// The thread could not be started.
@@ -35,16 +35,16 @@ impl Heartbeat {
         Ok(Self { blocks: Some(blocks), thread: Some(thread) })
     }
 
-    /// From now on the helper that has this block hears it, until the block is dropped.
+    /// From now on the helper with this block gets the heartbeat, until the block is dropped.
     pub fn add(&self, block: &Arc<Block>) {
-        // Without a receiver the thread has panicked, and the helpers leave.
+        // If there is no receiver, the thread has panicked, and the helpers leave.
         let _ = self.blocks.as_ref().map(|blocks| blocks.send(Arc::downgrade(block)));
     }
 }
 
 fn beat(new: &mpsc::Receiver<Weak<Block>>) {
-    // A helper that does not hear us for 0.8 s takes us for dead: on a machine with much to do that is not
-    // long. Where it is not allowed, we beat as we can.
+    // A helper without our heartbeat for 0.8 s concludes that we are dead: that is not long on a busy
+    // machine. Without the right to real-time priority, we do what we can.
     if let Err(error) = priority::urgent() {
         tracing::debug!("the heartbeat has no real-time priority: {error}");
     }
@@ -55,7 +55,7 @@ fn beat(new: &mpsc::Receiver<Weak<Block>>) {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        // One that cannot be written to any more is noticed where it is read.
+        // A failure to write is noticed by the code that reads the block.
         blocks.retain(|block| block.upgrade().is_some_and(|block| block.beat().is_ok()));
     }
 }

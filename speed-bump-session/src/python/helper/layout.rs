@@ -1,4 +1,4 @@
-//! What lies where in a control block.
+//! The layout of a control block.
 
 use std::mem::size_of;
 
@@ -11,16 +11,16 @@ use speed_bump_abi::{
 
 use super::block::InPlace;
 
-/// Everything begins on a boundary of this many bytes.
+/// Everything starts at a multiple of this many bytes.
 const ALIGNMENT: u64 = 64;
-/// The least room for a selector: a second one may be longer than the first.
+/// The smallest room for a selector: a second one may be longer than the first.
 const SELECTOR_ROOM: u64 = 64 << 10;
 /// Bytes of names for each function: file and qualified name. Functions of one file share its name.
 const NAMES_ROOM: u64 = 512;
-/// Pairs of a caller and a function for each function.
+/// Pairs of a caller and a function, per function.
 const CALLERS: u32 = 4;
 
-/// How many functions a process can have in its block. What is not used takes no memory.
+/// How many functions a process can have in its block. Unused room takes no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Functions that targets select.
@@ -28,18 +28,18 @@ pub struct Room {
 }
 
 impl Room {
-    /// For a process that was named on the command line, where the helper counts.
+    /// For a process that the user named, if the helper counts.
     pub const NAMED: Self = Self { functions: 65_536 };
-    /// The same where BPF programs count, which have counters for each processor.
+    /// The same if BPF programs count, whose counters exist for each processor.
     pub const NAMED_OF_PROGRAMS: Self = Self { functions: 16_384 };
     /// For its children.
     pub const CHILD: Self = Self { functions: 4_096 };
-    /// For those where there is not enough for all.
+    /// For those if there is not enough for all.
     pub const SMALL: Self = Self { functions: 1_024 };
-    /// The least.
+    /// The smallest.
     pub const MIN: Self = Self { functions: 256 };
 
-    /// The largest that is not larger than this one and fits, by the size of its block; else the least.
+    /// The largest room up to this one whose block size fits; otherwise the smallest.
     pub fn that_fits(self, fits: impl Fn(Self) -> bool) -> Self {
         let smaller = [Self::NAMED_OF_PROGRAMS, Self::CHILD, Self::SMALL, Self::MIN];
         let smaller = smaller.into_iter().filter(|room| room.functions < self.functions);
@@ -67,17 +67,17 @@ pub struct Layout {
     pub names: u64,
     /// Bytes of them.
     pub names_capacity: u64,
-    /// What the helper counts of each function.
+    /// The helper's counters for each function.
     pub calls: u64,
     /// The histograms of delays, one for each function. Those of functions without delays take no memory.
     pub histograms: u64,
     /// The rows of policies.
     pub policies: u64,
-    /// The counters that `frequency` goes by, one for each policy.
+    /// The counters for `frequency`, one for each policy.
     pub counters: u64,
-    /// The times of each function; 0 where calls are not timed.
+    /// The times of each function; 0 if calls are not timed.
     pub times: u64,
-    /// Who calls whom; 0 where that is not recorded.
+    /// The pairs of callers and functions; 0 if callers are not recorded.
     pub callers: u64,
     /// How many pairs, a power of two.
     pub callers_capacity: u32,
@@ -86,8 +86,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Room for so many functions, for two selectors, the first of which has `selector` bytes, and for what
-    /// the helper needs that delays by itself.
+    /// Room for these functions, for two selectors, the first of which has `selector` bytes, and for delays
+    /// by the helper itself.
     pub fn new(room: Room, selector: usize, in_place: Option<&InPlace>) -> Self {
         let functions_capacity = room.functions.max(1);
         let index_slots = functions_capacity.saturating_mul(2).next_power_of_two();
@@ -206,7 +206,7 @@ mod tests {
             }
             assert!(layout.index_slots.is_power_of_two() && layout.index_slots >= 2 * functions);
             assert!(layout.selector_room >= selector as u64);
-            // Offsets of names travel as `u32`.
+            // Offsets of names are `u32`.
             assert!(u32::try_from(layout.names_capacity).is_ok());
         }
         let named = Layout::new(Room::NAMED, 1 << 20, Some(&in_place(10_000, true, true)));

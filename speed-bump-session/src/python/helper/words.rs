@@ -1,11 +1,11 @@
-//! What the helper reports, in sentences with the way out.
+//! The helper's reports in sentences, with the way out.
 
 use speed_bump_abi::control_block::{Failure, notice, unlisted};
 
 use super::{block, functions::LeftOut};
 use crate::python::version::PythonVersion;
 
-/// What a call of a function costs that no target selects, as docs/internals/helper.md has it.
+/// The cost of a call of an unselected function, from docs/internals/helper.md.
 pub fn unselected_call(version: PythonVersion) -> &'static str {
     if version.is_at_least(3, 12) {
         "nothing, by its documentation (sys.monitoring)"
@@ -14,7 +14,7 @@ pub fn unselected_call(version: PythonVersion) -> &'static str {
     }
 }
 
-/// Why the helper does not work in a process. `words` are its own, which name details; may be empty.
+/// Why the helper does not work in a process. `words` are its own, with details; may be empty.
 pub fn failure(reason: Option<Failure>, words: &str) -> String {
     let what = match reason {
         Some(Failure::None) | None => {
@@ -79,12 +79,12 @@ pub fn refusal(number: u32) -> String {
     failure(reason, &words)
 }
 
-/// What it means that a thread keeps the interpreter's lock.
+/// The meaning of a thread that keeps the interpreter's lock.
 pub const GIL_KEPT: &str = "a thread keeps the interpreter's lock while it sleeps, as a uWSGI without \
                             `enable-threads` does: the process, and what it forks from now on, are covered \
                             from when they next execute Python code";
 
-/// A sentence for each bit; bits without a meaning here are passed over.
+/// A sentence for each bit; unknown bits are ignored.
 pub fn notices(bits: u32) -> Vec<&'static str> {
     const ALL: [(u32, &str); 10] = [
         (
@@ -138,14 +138,13 @@ pub fn notices(bits: u32) -> Vec<&'static str> {
     texts(bits, &ALL)
 }
 
-/// Why calls of functions that are covered were missed, so that nothing follows from how many were seen: by
-/// the bits, and the share of the time, in thousandths, in which another hook was in the place of the
-/// helper's.
+/// Why calls of covered functions were missed, so that the counts prove nothing: from the bits, and from the
+/// share of the time, in thousandths, in which another hook was in place of the helper's.
 pub fn missed(bits: u32, hook_missed: u32) -> Vec<String> {
     let unseen = notice::TOOL_ID_LOST | notice::STACK_SHORT | notice::LOADER_GONE;
     let mut missed: Vec<_> = notices(bits & unseen).into_iter().map(str::to_owned).collect();
     if bits & notice::HOOK_MISSED != 0 {
-        // A process could say anything.
+        // A process could write any number.
         let percent = f64::from(hook_missed.clamp(1, 1000)) / 10.0;
         missed.push(format!(
             "for {percent:.1} % of the time another frame evaluation hook was in the place of the helper's \
@@ -155,7 +154,7 @@ pub fn missed(bits: u32, hook_missed: u32) -> Vec<String> {
     missed
 }
 
-/// Why functions may be loaded that the helper does not list: a sentence for each bit.
+/// Why some loaded functions may not be listed: a sentence for each bit.
 pub fn not_listed(bits: u32) -> Vec<&'static str> {
     texts(
         bits,
@@ -182,7 +181,7 @@ fn texts(bits: u32, all: &[(u32, &'static str)]) -> Vec<&'static str> {
     all.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, text)| *text).collect()
 }
 
-/// A sentence for each kind of what was left out of what it told.
+/// A sentence for each kind of omission.
 pub fn left_out(what: LeftOut) -> Vec<&'static str> {
     let ends = "some names of its functions and files have more than 4 KiB and are cut";
     let functions = "the names of its functions and files take more than 16 MiB: some functions are left out \

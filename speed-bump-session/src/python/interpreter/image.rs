@@ -1,4 +1,4 @@
-//! The few questions that recognising an interpreter asks of an ELF file.
+//! The facts about an ELF file that we need to recognise an interpreter.
 
 use std::fs::File;
 use std::path::Path;
@@ -22,8 +22,8 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// `None` if this is no ELF file that runs on this machine, or one without code of its own (such as a
-    /// core).
+    /// `None` if this is not an ELF file that runs on this machine, or one without code of its own (such as a
+    /// core dump).
     pub(super) fn open(file: &File, path: &Path) -> Result<Option<Self>, ElfErrorKind> {
         use ElfErrorKind as E;
         let file = file.try_clone().map_err(E::Read)?;
@@ -43,10 +43,10 @@ impl Image {
         }
     }
 
-    /// The symbols of these names, in their order, and whether any has this prefix. Those that the file
-    /// exports; those of a program also where it exports none of CPython's, as static ones do. A library's
-    /// private symbols are left alone: they are many, and an interpreter nobody can link to is no
-    /// interpreter.
+    /// The symbols with these names, in order, and whether any symbol has this prefix. Reads the exported
+    /// symbols; of a program also the others if it exports none of CPython's, like static ones. A library's
+    /// private symbols are not read: they are many, and an interpreter that cannot be linked to does not
+    /// count.
     pub(super) fn symbols(
         &self,
         names: &[&str],
@@ -76,13 +76,13 @@ impl Image {
         self.elf.is_program().map_err(|error| error.kind)
     }
 
-    /// The file's bytes at an address; `None` where the file holds none.
+    /// The file's bytes at an address; `None` if the file has none.
     pub(super) fn read<const N: usize>(&self, address: VirtualAddress) -> Option<[u8; N]> {
         let mut bytes = [0; N];
         self.elf.read_at(address, &mut bytes).is_ok_and(|read| read).then_some(bytes)
     }
 
-    /// Where the code at an address lies in the file.
+    /// The file offset of the code at an address.
     pub(super) fn offset(&self, address: VirtualAddress) -> Option<crate::units::FileOffset> {
         self.elf.segments().offset_of(address)
     }
@@ -92,7 +92,7 @@ impl Image {
         self.elf.soname().ok()?
     }
 
-    /// The constants, unless they are more than `limit` bytes.
+    /// The constants, if they have at most `limit` bytes.
     pub(super) fn read_only_data(&self, limit: u64) -> Option<Vec<u8>> {
         self.elf.section(b".rodata", limit).ok()?
     }

@@ -1,36 +1,36 @@
 //! The lines of a perf map: `HEX_ADDRESS HEX_SIZE py::QUALNAME:FILENAME`.
 //!
-//! The lines of other compilers in the process (Node's, .NET's) have no `py::` and are skipped.
+//! Lines of other compilers in the process (Node's, .NET's) have no `py::` and are skipped.
 
 use crate::units::VirtualAddress;
 
-/// The longest line that is kept while its end is awaited: PATH_MAX, and a qualified name as long again.
+/// The longest incomplete line that we keep: PATH_MAX, and a qualified name of the same length.
 const LINE_LIMIT: usize = 16 << 10;
 
-/// A trampoline and the function it belongs to.
+/// A trampoline and its function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PerfMapEntry {
     /// The trampoline's first byte in the process.
     pub address: VirtualAddress,
-    /// Its length in bytes, without what aligns the next.
+    /// Its length in bytes, without padding.
     pub size: u64,
     /// `co_qualname`.
     pub qualname: String,
-    /// `co_filename`. CPython writes `(null)` or nothing if it cannot be written as UTF-8.
+    /// `co_filename`. CPython writes `(null)` or nothing if it is not valid UTF-8.
     pub filename: String,
 }
 
-/// Puts lines together from what was read so far.
+/// Assembles lines from the bytes read so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lines {
-    /// The start of a line whose end was not written yet.
+    /// The start of a line whose end is not written yet.
     partial: Vec<u8>,
-    /// The line is too long to be one of ours: everything up to its end is skipped.
+    /// The line is too long: everything up to its end is skipped.
     skipping: bool,
 }
 
 impl Lines {
-    /// Adds the entries that end within the next bytes of the file.
+    /// Adds the entries that are complete with these next bytes of the file.
     pub(super) fn push(&mut self, mut bytes: &[u8], entries: &mut Vec<PerfMapEntry>) {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             let (line, rest) = bytes.split_at(end);
@@ -53,7 +53,7 @@ impl Lines {
     }
 }
 
-/// One line without its end; `None` if it is none of CPython's.
+/// Parses a line without its end; `None` if it is not CPython's.
 fn parse(line: &[u8]) -> Option<PerfMapEntry> {
     if line.len() > LINE_LIMIT {
         return None;
@@ -61,7 +61,7 @@ fn parse(line: &[u8]) -> Option<PerfMapEntry> {
     let text = String::from_utf8_lossy(line);
     let (address, rest) = text.split_once(' ')?;
     let (size, name) = rest.split_once(' ')?;
-    // Identifiers hold no colon, and nor do `<locals>` and `<generic parameters of f>`; file names may.
+    // Identifiers contain no colon, nor do `<locals>` and `<generic parameters of f>`; file names may.
     let (qualname, filename) = name.strip_prefix("py::")?.split_once(':')?;
     let size = hexadecimal(size)?;
     if size == 0 || qualname.is_empty() {

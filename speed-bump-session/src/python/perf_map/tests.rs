@@ -150,7 +150,7 @@ fn only_a_regular_file_of_the_right_owner_is_read() {
     assert_eq!(fixture.poll(), ["a"]);
 }
 
-/// Lines for so many addresses from here on.
+/// Lines for this many addresses from here on.
 fn many(start: u64, count: u64) -> String {
     (0..count).map(|number| format!("{:x} 1 py::f{number}:/x.py\n", start + number)).collect()
 }
@@ -159,7 +159,7 @@ fn everywhere() -> io::Result<Vec<Range<VirtualAddress>>> {
     Ok(vec![VirtualAddress(0x1000)..VirtualAddress(1 << 40)])
 }
 
-/// Polls until all was read; how many entries came, and in how many polls.
+/// Polls until everything is read. Returns the number of entries and of polls.
 fn read_through(follower: &mut PerfMapFollower) -> (usize, usize) {
     let (mut found, mut polls) = (0, 0);
     loop {
@@ -190,7 +190,7 @@ fn what_is_remembered_is_bounded_for_one_process_and_for_all() {
     fixture.append(&many(0x1000, FOLLOWED as u64 + 10));
     assert_eq!(read_through(&mut fixture.follower).0, FOLLOWED);
     assert!(fixture.follower.has_left_out());
-    // Of an address that is remembered, news is told.
+    // A changed name of a remembered address is reported.
     fixture.append("1000 1 py::other:/x.py\nf0000000 1 py::more:/x.py\n");
     let news = fixture.follower.poll(everywhere).unwrap();
     assert_eq!(news.iter().map(|entry| entry.qualname.as_str()).collect::<Vec<_>>(), ["other"]);
@@ -224,7 +224,7 @@ fn anonymous_executable(pid: crate::units::Pid) -> io::Result<Vec<Range<VirtualA
     Ok(ranges.collect())
 }
 
-/// Calls what it is told to, and answers when it is done.
+/// Calls functions on request, and answers when it is done.
 const SERVICE: &str = r#"
 import sys
 class K:
@@ -245,7 +245,7 @@ fn follow(pid: crate::units::Pid) -> PerfMapFollower {
     let namespaced = namespaced.split_whitespace().next_back().unwrap().parse().unwrap();
     let stale = format!("/tmp/perf-{namespaced}.map");
     assert!(!Path::new(&stale).is_symlink());
-    PerfMapFollower::new(ProcessRoot::of(pid).unwrap(), namespaced, &[], &room())
+    PerfMapFollower::new(ProcessRoot::of_process(pid).unwrap(), namespaced, &[], &room())
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::{
     python::version::PythonVersion,
 };
 
-/// A place among the scopes of a file.
+/// The position of a scope among those of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ScopeId(usize);
 
@@ -18,7 +18,7 @@ impl ScopeId {
     }
 }
 
-/// What a scope is compiled from.
+/// The kind of source that a scope is compiled from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScopeKind {
     Module,
@@ -41,11 +41,11 @@ struct Scope {
     kind: ScopeKind,
     parent: Option<ScopeId>,
     qualname: String,
-    /// Names that a `global` statement in this very scope declares.
+    /// Names in a `global` statement of this very scope.
     globals: HashSet<String>,
     /// Evaluated lazily inside a class body, whose names it can see.
     sees_class: bool,
-    /// Line of the definition, for what is compiled from its annotations.
+    /// Line of the definition, for code compiled from its annotations.
     line: u32,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Scopes {
 impl Scopes {
     pub(super) const MODULE: ScopeId = ScopeId(0);
 
-    /// The module alone, whose annotations are compiled at its first statement's line.
+    /// Only the module, whose annotations are compiled at its first statement's line.
     pub(super) fn new(version: PythonVersion, first_statement: u32) -> Self {
         let module = Scope {
             kind: ScopeKind::Module,
@@ -83,7 +83,7 @@ impl Scopes {
         self.scopes.get(id.0)
     }
 
-    /// Adds a scope of a `co_name` within another.
+    /// Adds a scope with a `co_name` inside another one.
     pub(super) fn add(&mut self, kind: ScopeKind, parent: ScopeId, name: &str, line: u32) -> ScopeId {
         let is_definition = matches!(kind, ScopeKind::Class | ScopeKind::Function) && !name.starts_with('<');
         let qualname = self.qualname(parent, name, is_definition);
@@ -100,7 +100,7 @@ impl Scopes {
         );
         let sees_class = is_lazy
             && self.get(parent).is_some_and(|outer| outer.kind == ScopeKind::Class || outer.sees_class);
-        // A name holds all those around it, so that deep nesting makes long ones.
+        // A name includes all outer ones, so deep nesting makes long names.
         let qualname = cut(&qualname, NAME_BYTES).0.to_owned();
         self.bytes += qualname.len();
         self.scopes.push(Scope {
@@ -148,7 +148,7 @@ impl Scopes {
         }
     }
 
-    /// Whether what is defined in such a scope is named as if it were defined around it.
+    /// Whether a definition in such a scope is named as if it were outside of it.
     fn is_transparent(&self, kind: ScopeKind) -> bool {
         match kind {
             ScopeKind::TypeParameters | ScopeKind::TypeVariable => true,

@@ -1,7 +1,8 @@
-//! From a syntax tree to code objects: which node is evaluated in which scope.
+//! From a syntax tree to code objects: finds the scope that each node is evaluated in.
 //!
 //! Decorators, defaults, base classes and a comprehension's first iterable belong to the scope around a
-//! definition; bodies to its own. The walk keeps its own stack, so that no text nests too deeply for it.
+//! definition; bodies belong to the definition's own. The walk keeps a stack of its own, so that deeply
+//! nested text does no harm.
 
 use std::collections::{HashMap, hash_map::Entry};
 
@@ -13,7 +14,7 @@ use super::{
 };
 use crate::python::version::PythonVersion;
 
-/// All code objects of a file, the module's first; `None` where their names take more bytes than that.
+/// All code objects of a file, the module's first; `None` if their names take more bytes than `limit`.
 pub(super) fn code_objects(
     tree: &Tree,
     text: &[u8],
@@ -41,7 +42,7 @@ pub(super) fn code_objects(
         if walk.scopes.bytes() > most {
             return None;
         }
-        // Pushed last-first, so that `global` statements are met before what they declare.
+        // Pushed last-first, so that we visit `global` statements before the names that they declare.
         let mark = walk.waiting.len();
         walk.visit(task);
         if let Some(added) = walk.waiting.get_mut(mark..) {
@@ -200,7 +201,7 @@ impl<'tree> Walk<'tree, '_> {
                 (left.named_child(0), parameters)
             }
             Some((left, "identifier")) => (Some(left), None),
-            // `type(self).x = ...` looks like one to the grammar.
+            // To the grammar, `type(self).x = ...` looks like one.
             _ => (None, None),
         };
         let name = name.filter(|_| self.version.is_at_least(3, 12)).and_then(|name| self.text_of(name));
@@ -214,7 +215,7 @@ impl<'tree> Walk<'tree, '_> {
         self.type_parameter_list(node.child_by_field_name("type_parameters"), scope, name, line)
     }
 
-    /// Opens `<generic parameters of NAME>` if there are any, and a scope for each that has a bound.
+    /// Opens `<generic parameters of NAME>` if there are any, and a scope for each parameter with a bound.
     fn type_parameter_list(
         &mut self,
         list: Option<Node<'tree>>,

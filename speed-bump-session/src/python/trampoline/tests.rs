@@ -94,7 +94,7 @@ fn return_addresses_lie_on_the_stacks_of_real_processes() {
         let read = |address: VirtualAddress, buffer: &mut [u8]| memory.read_exact_at(buffer, address.0);
 
         let mut follower = PerfMapFollower::new(
-            ProcessRoot::of(pid).unwrap(),
+            ProcessRoot::of_process(pid).unwrap(),
             pid.get(),
             &[],
             &crate::bounds::Budget::new(1_000_000),

@@ -103,7 +103,11 @@ impl Way {
             }
             EntrySource::Usdt => {
                 let share = room.sources.share(usize::MAX);
-                Self::Usdt { root: ProcessRoot::of(process.pid()).ok(), sources: HashMap::new(), share }
+                Self::Usdt {
+                    root: ProcessRoot::of_process(process.pid()).ok(),
+                    sources: HashMap::new(),
+                    share,
+                }
             }
         })
     }

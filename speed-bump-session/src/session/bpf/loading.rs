@@ -115,7 +115,7 @@ pub(super) fn load(
     // Those of helpers lie beyond what programs count.
     let first = object.map_or(0, |object| object.capacity.functions);
     let functions = FunctionTable::new(first, for_ranges, capacity::room_for_names(roots));
-    let doses: Box<dyn Engine> = match (engine.as_ref().map(BpfDoses::of), &signals) {
+    let doses: Box<dyn Engine> = match (engine.as_ref().map(BpfDoses::new), &signals) {
         (Some(bpf), Some(signals)) => Box::new(SignalDoses { bpf, signals: signals.clone() }),
         (Some(bpf), None) => Box::new(bpf),
         (None, _) => Box::new(NoPrograms(switch)),

@@ -1,9 +1,9 @@
-//! A path that a report is written to, by what is there.
+//! Writes a report to a path, according to what is there.
 //!
-//! A file, or nothing: the report is written elsewhere and takes its place, so that a file is whole or the
-//! one before. A device or a FIFO stays what it is, and the report goes into it. A symbolic link is never
-//! followed: in a folder like /tmp anybody may have put it there. The names of our own descriptors are such
-//! links, and are known by name.
+//! A file, or nothing: we write the report elsewhere and move it there, so that the path always has a
+//! complete file, the new one or the old one. A device or a FIFO stays, and we write the report into it. We
+//! never follow a symbolic link: in a folder like /tmp any user may have put it there. The names of our own
+//! descriptors are such links; we recognise them by name.
 
 use std::{
     fs::{File, Metadata, Permissions},
@@ -25,27 +25,27 @@ use rustix::{
 use super::Content;
 use crate::whole_file::{self, folder};
 
-/// How long a FIFO may be without a reader when the report is there.
+/// How long a FIFO may have no reader when the report is ready.
 const PATIENCE_FOR_READERS: Duration = Duration::from_secs(5);
-/// Between two looks for one.
+/// The time between two checks for one.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long a reader may take nothing, in seconds.
+/// How long a reader may stop reading, in seconds.
 const PATIENCE_WITH_READERS: i64 = 30;
-/// What a pipe takes without waiting once it takes anything (`PIPE_BUF`).
+/// How much a pipe accepts without blocking once it accepts anything (`PIPE_BUF`).
 const PART: usize = 4096;
 
-/// How a path is written.
+/// How to write to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// By renaming: a file, nothing, or a symbolic link, which is replaced.
     File,
     /// Into a FIFO.
     Fifo,
-    /// Into a device that takes characters.
+    /// Into a character device.
     Device,
 }
 
-/// The number of one of our own descriptors, by the names that the system has for it.
+/// The number of one of our own descriptors, by the system's names for it.
 pub(super) fn descriptor_named(path: &Path) -> Option<RawFd> {
     let path = path.to_str()?;
     match path {
@@ -59,7 +59,7 @@ pub(super) fn descriptor_named(path: &Path) -> Option<RawFd> {
     number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok())?
 }
 
-/// Refuses a descriptor that is not open for writing.
+/// Fails if a descriptor is not open for writing.
 pub(super) fn check_descriptor(descriptor: impl AsFd) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(descriptor)?;
     let mode = flags & OFlags::RWMODE;
@@ -67,7 +67,7 @@ pub(super) fn check_descriptor(descriptor: impl AsFd) -> io::Result<()> {
     is_writable.then_some(()).ok_or_else(|| Errno::BADF.into())
 }
 
-/// Tries whether a report can be written there.
+/// Checks that a report can be written there.
 pub(super) fn check(path: &Path) -> io::Result<()> {
     if place_of(path)? == Place::File {
         whole_file::check(path)?;
@@ -84,7 +84,7 @@ pub(super) fn write(path: &Path, content: Content<'_>) -> io::Result<()> {
     }
 }
 
-/// Writes to what is open, which may be a terminal.
+/// Writes to an open descriptor, which may be a terminal.
 pub(super) fn write_open(to: impl AsFd, content: Content<'_>) -> io::Result<()> {
     write_patiently(to, &content.shown())
 }
@@ -98,7 +98,7 @@ fn place_of(path: &Path) -> io::Result<Place> {
     if !itself.file_type().is_symlink() {
         return place_for(&itself);
     }
-    // It is not followed, and what is no file is not worth its place.
+    // We do not follow it, and do not replace a link to anything but a file.
     match path.metadata().map(|metadata| (place_for(&metadata), metadata.is_file())) {
         Ok((Ok(_), false)) => {
             Err(unfit("it is a symbolic link to what is no file, and links are not followed"))
@@ -129,7 +129,7 @@ fn unfit(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("{why}; name a file, or - for standard output"))
 }
 
-/// Opens what is no file without creating, following or waiting for anything.
+/// Opens anything but a file, without creating, following or waiting for anything.
 fn open_in_place(path: &Path, kind: FileType) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
     let deadline = Instant::now() + PATIENCE_FOR_READERS;
@@ -139,10 +139,7 @@ fn open_in_place(path: &Path, kind: FileType) -> io::Result<File> {
                 std::thread::sleep(LOOK_EVERY);
             }
             Err(Errno::NXIO) if kind == FileType::Fifo => {
-                return Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "it is a FIFO, and nobody opened it to read",
-                ));
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it is a FIFO without a reader"));
             }
             opened => break opened?,
         }
@@ -153,7 +150,7 @@ fn open_in_place(path: &Path, kind: FileType) -> io::Result<File> {
     Ok(File::from(opened))
 }
 
-/// Writes in parts, each when there is room for it: nobody who does not read holds us up for ever.
+/// Writes in parts, each when there is room for it: a reader that stops does not block us for ever.
 fn write_patiently(to: impl AsFd, mut text: &[u8]) -> io::Result<()> {
     let limit = Timespec { tv_sec: PATIENCE_WITH_READERS, tv_nsec: 0 };
     while !text.is_empty() {
@@ -171,17 +168,17 @@ fn write_patiently(to: impl AsFd, mut text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Puts a file in place of what is there. It takes mode and owner of the file whose place it takes.
+/// Replaces a file, with the mode and owner of the former one.
 fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
     let before = path.symlink_metadata().ok().filter(Metadata::is_file);
     let mode = if before.is_some() { 0o600 } else { 0o644 };
     whole_file::write(path, mode, text, |file| {
         let Some(before) = before else { return Ok(()) };
-        // Where anybody may put files, it may be anybody's, who is given no say.
+        // In a folder where any user may put files, the former file's owner has no say.
         let is_ours = folder(path).metadata()?.mode() & 0o002 == 0;
         let most = if is_ours { 0o777 } else { 0o644 };
         if is_ours {
-            // Without the privilege it is ours from now on, as any new file.
+            // Without the privilege the file is ours, like any new file.
             let (owner, group) = (Uid::from_raw(before.uid()), Gid::from_raw(before.gid()));
             let _ = fchown(file, Some(owner), Some(group));
         }
@@ -245,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_may_write_is_refused() {
+    fn what_cannot_be_written_is_refused() {
         let (reader, writer) = io::pipe().unwrap();
         assert!(check_descriptor(&reader).is_err());
         assert!(check_descriptor(&writer).is_ok());

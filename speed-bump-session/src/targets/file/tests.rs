@@ -1,4 +1,4 @@
-//! Whole files: what they say, and every way in which they can be wrong.
+//! Whole files: their contents, and every possible error.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -19,7 +19,7 @@ fn parse(text: &str) -> Result<Targets, TargetsError> {
     Ok(ParsedTargets::parse("t.txt", text.as_bytes(), false)?.decide(is_elf))
 }
 
-/// The lines that are wrong, and what is wrong with them.
+/// The invalid lines, with their faults.
 fn problems(bytes: &[u8]) -> Vec<(usize, LineProblem)> {
     match ParsedTargets::parse("t.txt", bytes, false) {
         Err(TargetsError::Lines(lines)) => {
@@ -83,7 +83,7 @@ fn a_file_is_read_in_its_order() {
 #[test]
 fn ids_are_unambiguous() {
     assert_eq!(ids("*:f\nnative:*:f\n*:f delay=1"), ["*:f", "native:*:f", "*:f (line 3)"]);
-    // A written id is left to the line that writes it, wherever that is.
+    // An explicit id stays with its line, wherever that is.
     assert_eq!(ids("*:f\n*:g id=*:f"), ["*:f (line 1)", "*:f"]);
     assert_eq!(
         problems(b"*:f id=a\n\n*:g id=a\n*:h id=a"),
@@ -232,7 +232,7 @@ fn a_file_without_targets_may_be_allowed() {
         assert!(warning.starts_with("t.txt: "), "{warning}");
         assert!(targets.python_in("/a.py").is_empty());
     }
-    // Wrong lines stay errors.
+    // Invalid lines stay errors.
     assert!(ParsedTargets::parse("t.txt", b"f", true).is_err());
 }
 

@@ -19,11 +19,11 @@ impl Class {
         let opening = if text.starts_with('!') { 1 } else { 0 };
         let first = if text[opening..].starts_with(']') { opening + 1 } else { opening };
         let close = first + text[first..].find(']')?;
-        Some((Self::of(&text[..close]), &text[close + 1..]))
+        Some((Self::parse_set(&text[..close]), &text[close + 1..]))
     }
 
     /// The class whose text between the brackets is `text`.
-    fn of(text: &str) -> Self {
+    fn parse_set(text: &str) -> Self {
         let (mut negated, members) = match text.strip_prefix('!') {
             Some(members) => (true, members),
             None => (false, text),

@@ -143,7 +143,7 @@ fn without_qualified_names_the_last_component_is_matched() {
     assert_eq!(targets.python_in("/b.py").select_by_last_component("f"), selection(None, &[0], Some(0)));
 }
 
-/// With many lines the index is used, with few it is not: both have to say the same.
+/// With many lines the index is used, with few it is not: the results must agree.
 #[test]
 fn many_lines_select_what_few_do() {
     let lines: Vec<String> = (0..300)

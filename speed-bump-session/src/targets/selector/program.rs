@@ -1,4 +1,4 @@
-//! The program that a pattern becomes, and what is known of it beforehand.
+//! The program of a pattern, and facts about its matches.
 
 use speed_bump_selector::{
     Fingerprint,
@@ -8,7 +8,7 @@ use speed_bump_selector::{
 use super::{CompileError, count};
 use crate::targets::pattern::Piece;
 
-/// The steps of a pattern. Programs that are equal match the same.
+/// The steps of a pattern. Equal programs match the same texts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Program {
     bytes: Vec<u8>,
@@ -22,7 +22,7 @@ impl Program {
     pub(super) fn new(pieces: &[Piece]) -> Result<Self, CompileError> {
         let mut program =
             Self { bytes: Vec::new(), needs: Fingerprint::default(), least: 0, tail: 0, tail_chars: 0 };
-        // What is sure to stand before the next character.
+        // The text that is certain to precede the next character.
         let mut before = Some(Fingerprint::START);
         for piece in pieces {
             program.push(piece)?;
@@ -79,7 +79,7 @@ impl Program {
         &self.bytes
     }
 
-    /// Its record, when it starts at `start`.
+    /// Its record, if it starts at `start`.
     pub(super) fn record(&self, start: u32) -> Result<PatternRecord, CompileError> {
         Ok(PatternRecord {
             needs: self.needs,

@@ -1,4 +1,4 @@
-//! The compiled selector answers what the targets themselves answer, and refuses what was not compiled.
+//! The compiled selector gives the same answers as the targets themselves, and refuses other bytes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -39,7 +39,7 @@ fn the_cases_of_the_reference() {
 
 #[test]
 fn the_first_line_wins_and_exclusion_over_all() {
-    // Targets of other kinds keep their numbers, and take part in nothing.
+    // Targets of other kinds keep their numbers, and have no other effect.
     let text = "!*:*.skip\nnative:*:*\n*:A.*\n*:*\n!native:*:B.f\n!*/b.py:A.*\n!*/c.py:*\nusdt:*:p:n";
     let bytes = compiled(text);
     let selector = Selector::new(&bytes).unwrap();
@@ -123,7 +123,7 @@ fn a_file_of_exclusions_alone_selects_nothing() {
 
 #[test]
 fn the_first_of_very_many_exclusions_counts() {
-    // More lines than marks, so that the target shares one with it.
+    // More lines than marks, so that the target shares its mark with another.
     let others: String = (0..4_095).map(|n| format!("!*:g{n}\n")).collect();
     let bytes = compiled(&format!("*:*\n!*:f\n{others}"));
     let selector = Selector::new(&bytes).unwrap();

@@ -101,7 +101,7 @@ impl Pointers {
     fn read(profile: &Profile) -> Self {
         let processes: BTreeSet<Pid> = profile.threads.keys().map(|of| of.process).collect();
         let opened = processes.into_iter().filter_map(|process| Process::open(process).ok());
-        Self(opened.map(|process| ByPointer::of(&process)).collect())
+        Self(opened.map(|process| ByPointer::new(&process)).collect())
     }
 
     /// A child's threads have the same pointers as its parent's; then the process is unknown.

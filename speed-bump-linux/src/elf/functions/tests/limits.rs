@@ -1,4 +1,4 @@
-//! How much is taken up of a file, to the symbol and to the byte, and what is said of the rest.
+//! The limits on symbols and on the bytes of names, exactly, and what is reported of the rest.
 
 use object::{LittleEndian, U16, U32, U64};
 

@@ -1,4 +1,4 @@
-//! The maps of an object: how large they are, what constants lie in them, and creating them.
+//! The maps of an object: their sizes, constants, and creation.
 
 use std::{
     collections::HashMap,
@@ -19,12 +19,12 @@ use crate::{
     sys::bpf,
 };
 
-/// The maps of a loaded object, each until it is taken.
+/// The maps of a loaded object; each stays here until it is taken.
 pub(in crate::engine::bpf) struct Maps(HashMap<String, Map>);
 
 impl Maps {
-    /// Those that are left in there.
-    pub(super) fn of(mut ebpf: Ebpf) -> Self {
+    /// The maps that are left in a loaded object.
+    pub(super) fn new(mut ebpf: Ebpf) -> Self {
         let names: Vec<String> = ebpf.maps().map(|(name, _)| name.to_owned()).collect();
         Self(names.into_iter().filter_map(|name| ebpf.take_map(&name).map(|map| (name, map))).collect())
     }
@@ -33,22 +33,22 @@ impl Maps {
         self.0.iter().map(|(name, map)| (name.as_str(), map))
     }
 
-    /// One that stays here.
+    /// A map that stays here.
     pub(in crate::engine::bpf) fn get(&self, name: &'static str) -> Result<&Map, EngineError> {
         self.0.get(name).ok_or(EngineError::NoMap { name })
     }
 
-    /// One to keep.
+    /// Takes a map.
     pub(in crate::engine::bpf) fn take(&mut self, name: &'static str) -> Result<Map, EngineError> {
         self.0.remove(name).ok_or(EngineError::NoMap { name })
     }
 }
 
-/// What an object's maps get in place of what was compiled in.
+/// Settings of an object's maps that replace the compiled ones.
 pub(super) struct MapSettings {
-    /// Elements, by map.
+    /// Number of elements, by map.
     entries: Vec<(&'static str, u32)>,
-    /// Constants of the programs.
+    /// The programs' constants.
     constants: Vec<(&'static str, Vec<u8>)>,
 }
 
@@ -114,7 +114,7 @@ impl MapSettings {
                 if !contents.is_empty() {
                     bpf::set_first_element(data.fd().as_fd(), element_bytes, &contents)?;
                 }
-                // The verifier takes for constant what cannot change any more.
+                // The verifier treats it as constant only if it can no longer change.
                 if is_read_only { bpf::freeze(data.fd().as_fd()) } else { Ok(()) }
             };
             set().map_err(|error| EngineError::Contents { name: name.clone(), error })?;
@@ -141,17 +141,17 @@ impl MapSettings {
     }
 }
 
-/// Threads that are timed at a time.
+/// Threads that are timed at the same time.
 const THREADS: u32 = 2_048;
-/// Elements that each processor keeps for itself (kernel/bpf/bpf_lru_list.c, `LOCAL_FREE_TARGET`).
+/// Elements that each processor keeps to itself (kernel/bpf/bpf_lru_list.c, `LOCAL_FREE_TARGET`).
 const KEPT_BY_PROCESSOR: u32 = 128;
 
-/// For how many threads there is room.
+/// How many threads there is room for.
 fn threads() -> u32 {
     processors().saturating_mul(KEPT_BY_PROCESSOR).saturating_add(THREADS)
 }
 
-/// The kinds of maps that the object uses.
+/// The kinds of maps in the object.
 fn as_map(kind: u32, data: MapData) -> Option<Map> {
     let kind = bpf_map_type::try_from(kind).ok()?;
     Some(match kind {

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-//! What other kernels make of the object than the one that the tests run on.
+//! Checks how kernels other than the one that runs the tests treat the object.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -9,8 +9,8 @@ use speed_bump_abi::maps;
 
 use super::{LOGGING_OBJECT, OBJECT};
 
-/// `MAX_BPF_STACK` (include/linux/filter.h): what a program and all that it calls may use together. Since
-/// 6.13 some programs have more.
+/// `MAX_BPF_STACK` (include/linux/filter.h): the most stack for a program and all functions that it calls.
+/// Since 6.13 some programs may use more.
 const STACK_BYTES: i32 = 512;
 
 /// Opcodes (Documentation/bpf/standardization/instruction-set.rst).
@@ -27,7 +27,7 @@ const FRAME_POINTER: u8 = 10;
 /// `BPF_FUNC_tail_call` (include/uapi/linux/bpf.h).
 const TAIL_CALL: i32 = 12;
 
-/// The objects with each program's functions behind it.
+/// The objects with the functions of each program.
 fn linked() -> [Object; 2] {
     [OBJECT, LOGGING_OBJECT].map(|bytes| {
         let mut object = Object::parse(bytes).unwrap();
@@ -37,7 +37,7 @@ fn linked() -> [Object; 2] {
     })
 }
 
-/// The functions of a linked program, each with the stack that it uses itself and what it calls, by position.
+/// The functions of a linked program, by position: how much stack each uses, and which functions it calls.
 fn functions(program: &[bpf_insn]) -> BTreeMap<usize, (i32, BTreeSet<usize>)> {
     let target = |at: usize, instruction: &bpf_insn| {
         let own = (instruction.code == CALL && instruction.src_reg() == PSEUDO_CALL)
@@ -67,7 +67,7 @@ fn functions(program: &[bpf_insn]) -> BTreeMap<usize, (i32, BTreeSet<usize>)> {
     functions
 }
 
-/// The deepest stack from a function on, each frame rounded up as kernel/bpf/verifier.c does
+/// The deepest stack below a function, with each frame rounded up as in kernel/bpf/verifier.c
 /// (`check_max_stack_depth`).
 fn depth(functions: &BTreeMap<usize, (i32, BTreeSet<usize>)>, at: usize) -> i32 {
     let (own, calls) = &functions[&at];
@@ -100,7 +100,7 @@ fn needs_no_more_stack(object: &Object) {
         assert!(depth <= STACK_BYTES, "{name}: {depth} bytes");
         assert!(depth >= 32, "{name}: {depth} bytes");
     }
-    // Or nothing was understood.
+    // Otherwise the test has misread the program.
     assert!(object.programs.len() >= 4 && calls >= 8, "{calls} calls");
 }
 

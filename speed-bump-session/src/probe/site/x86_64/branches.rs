@@ -1,4 +1,4 @@
-//! Where branches lead: which of the instructions near a function's entry are reached by other ways.
+//! Destinations of branches: which of the instructions near a function's entry have other ways in.
 
 use std::{collections::HashSet, ops::Range};
 
@@ -10,28 +10,29 @@ use crate::{
     units::VirtualAddress,
 };
 
-/// A function longer than this is not searched: 4 MiB, some 20 ms. Its symbol lies, or it is machine-made.
+/// We do not search a function longer than this: 4 MiB, some 20 ms. Its symbol is wrong, or it is
+/// machine-made.
 pub(super) const LONGEST_FUNCTION: u64 = 4 << 20;
 
-/// Bytes of all moved pieces together that are searched; those of the largest libraries are half of it.
+/// The most bytes of all moved pieces together that we search; those of the largest libraries are half of it.
 pub(super) const FRAGMENTS_LIMIT: u64 = 64 << 20;
-/// Branches in them.
+/// The most branches in them.
 const BRANCHES_LIMIT: usize = 4 << 20;
 
-/// How many instructions outside the function are followed from its jumps.
+/// How many instructions outside the function we follow from its jumps.
 pub(super) const OUTSIDE_LIMIT: usize = 16_384;
 
-/// The branches that concern the straight line from a function's entry.
+/// The branches into the straight line from a function's entry.
 #[derive(Debug, Default)]
 pub(super) struct Branches {
-    /// The lowest target after the entry and within the line, and what leads there.
+    /// The lowest destination after the entry and within the line, and its source.
     first_target: Option<(u64, u64)>,
     to_entry: Option<u64>,
     doubt: Option<Doubt>,
 }
 
 impl Branches {
-    /// Searches everything that may hold a branch into the line, which reaches from the entry to `line_end`.
+    /// Searches all code that may contain a branch into the line, which reaches from the entry to `line_end`.
     pub(super) fn find(function: &FunctionCode<'_>, size: u64, line_end: u64) -> Self {
         let entry = function.entry.0;
         let extent = function.map.overlap(&(entry..entry.saturating_add(size)));
@@ -63,7 +64,7 @@ impl Branches {
         search.found
     }
 
-    /// The lowest target after the entry and within the line, and what leads there.
+    /// The lowest destination after the entry and within the line, and its source.
     pub(super) fn first_target(&self) -> Option<(u64, u64)> {
         self.first_target
     }
@@ -84,13 +85,13 @@ struct Search<'a> {
     line: Range<u64>,
     extent: Range<u64>,
     found: Branches,
-    /// Where jumps leave the extent to.
+    /// Destinations of jumps out of the extent.
     outside: Vec<u64>,
     has_calls: bool,
 }
 
 impl Search<'_> {
-    /// Decodes all code of the extent in order of address, from its start and, in step, from the entry.
+    /// Decodes all code of the extent in order of address, from its start and also, aligned, from the entry.
     fn sweep(&mut self) {
         let mut starts = Vec::new();
         let mut targets = Vec::new();
@@ -103,15 +104,15 @@ impl Search<'_> {
                 }
             }
         }
-        // A branch into the middle of an instruction: the sweep went over data, and may have missed code.
+        // A branch into the middle of an instruction: the sweep decoded data, and may have missed code.
         let between = targets.into_iter().find(|target| starts.binary_search(target).is_err());
         if let Some(target) = between {
             self.doubt(Doubt::InsideInstruction(VirtualAddress(target)));
         }
     }
 
-    /// Follows the jumps that leave the function, to where they come back: to its moved pieces, and to code
-    /// that it shares with others. What a jump to the entry of another function runs is that function's own.
+    /// Follows the jumps that leave the function, until they come back: to its moved pieces, and to code that
+    /// it shares with others. The code after a jump to another function's entry belongs to that function.
     fn follow_outside(&mut self) {
         let mut seen = HashSet::new();
         while let Some(start) = self.outside.pop() {
@@ -192,9 +193,9 @@ impl Search<'_> {
     }
 }
 
-/// Every branch in every moved piece of a function, by target. A handler of exceptions in such a piece is
-/// entered by the unwinder alone, so following jumps does not find it; which function it belongs to does not
-/// matter, since no other jumps into this one's line. `None` where there is too much to look at.
+/// Every branch in every moved piece of a function, by destination. Only the unwinder enters an exception
+/// handler in such a piece, so following jumps does not find it. Which function it belongs to does not matter,
+/// since no other one jumps into this one's line. `None` if there is too much to search.
 fn fragment_branches<'a>(map: &'a CodeMap<'_>) -> Option<&'a [(u64, u64)]> {
     let branches = map.fragment_branches.get_or_init(|| {
         let mut left = FRAGMENTS_LIMIT;
@@ -215,7 +216,7 @@ fn fragment_branches<'a>(map: &'a CodeMap<'_>) -> Option<&'a [(u64, u64)]> {
     branches.as_deref()
 }
 
-/// Where a direct branch, or an aborted transaction, goes.
+/// The destination of a direct branch, or of an aborted transaction.
 pub(super) fn branch_target(instruction: &Instruction) -> Option<u64> {
     matches!(instruction.op0_kind(), OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64)
         .then(|| instruction.near_branch_target())

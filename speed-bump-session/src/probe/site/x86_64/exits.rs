@@ -1,9 +1,9 @@
-//! Every way out of a function's code.
+//! All exits of a function's code.
 //!
-//! All of it is decoded in order of address, and then followed from the entry: what is reached must be what
-//! was decoded, or there is data in between. What a `switch` leads to is not known. So where there is one,
-//! all that was decoded belongs to the function; elsewhere what nothing leads to (handlers of exceptions) is
-//! left alone.
+//! We decode all of it in order of address, and then follow it from the entry: both must find the same
+//! instructions, or there is data in between. The destinations of a `switch` are unknown. So if there is one,
+//! all decoded instructions belong to the function; otherwise we leave alone what nothing leads to (exception
+//! handlers).
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,22 +22,22 @@ use crate::{
     units::VirtualAddress,
 };
 
-/// A function with more code than this is not decoded, moved pieces included.
+/// We do not decode a function with more code than this, moved pieces included.
 const BYTES_LIMIT: u64 = 256 << 10;
-/// How far an entry of the procedure linkage table is looked at.
+/// How many bytes of an entry of the procedure linkage table we check.
 const LINKAGE_BYTES: u64 = 32;
 
 /// Bytes from the stack pointer to the return address, where known.
 type Depth = Option<u32>;
 
-/// Finds where a function is left.
+/// Finds the exits of a function.
 pub(in crate::probe::site) fn exits(function: &FunctionCode<'_>) -> Result<Vec<Exit>, NoExits> {
     let entry = function.entry.0;
     let size = function.size.filter(|size| *size > 0).ok_or(NoExits::SizeUnknown)?;
     let mut body = Body::new(function.map, entry);
     body.add(entry..entry.saturating_add(size))?;
     body.follow(entry, Some(0))?;
-    // The cases of a switch begin with the stack as it is there.
+    // The cases of a switch start with the stack as it is at the jump.
     while let Some(depth) = body.switch {
         let Some(start) = body.unreached() else { break };
         body.follow(start, depth)?;
@@ -49,7 +49,7 @@ pub(in crate::probe::site) fn exits(function: &FunctionCode<'_>) -> Result<Vec<E
     body.exits.iter().map(exit).collect()
 }
 
-/// What is known of a way out, if a probe can be placed there.
+/// The exit at an address, if a probe can be placed there.
 fn exit(map: &CodeMap<'_>, address: u64, condition: Condition) -> Result<Exit, NoExits> {
     let at = VirtualAddress(address);
     let refused = |why| NoExits::Refused(at, why);
@@ -64,16 +64,16 @@ fn exit(map: &CodeMap<'_>, address: u64, condition: Condition) -> Result<Exit, N
     }
 }
 
-/// The function's code, its moved pieces included.
+/// The function's code, including its moved pieces.
 struct Body<'m> {
     map: &'m CodeMap<'m>,
     entry: u64,
     ranges: Vec<Range<u64>>,
     instructions: BTreeMap<u64, Instruction>,
-    /// What was followed, with the stack there.
+    /// The instructions followed so far, with the stack there.
     reached: HashMap<u64, Depth>,
     exits: BTreeMap<u64, Condition>,
-    /// The stack at an indirect jump that does not leave the function, where there is one.
+    /// The stack at an indirect jump that does not leave the function, if there is one.
     switch: Option<Depth>,
 }
 
@@ -107,7 +107,7 @@ impl<'m> Body<'m> {
         self.ranges.iter().any(|range| range.contains(&address))
     }
 
-    /// The lowest instruction that nothing leads to, but for what fills gaps.
+    /// The lowest instruction that nothing leads to, except padding.
     fn unreached(&self) -> Option<u64> {
         let fills = |instruction: &Instruction| {
             matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3 | Mnemonic::Ud2)
@@ -118,13 +118,13 @@ impl<'m> Body<'m> {
         unreached.map(|(address, _)| *address)
     }
 
-    /// Follows the code from an address on, to all that it leads to.
+    /// Follows the code from an address on, to everything that it leads to.
     fn follow(&mut self, start: u64, depth: Depth) -> Result<(), NoExits> {
         let mut next = vec![(start, depth)];
         while let Some((address, depth)) = next.pop() {
             let depth = match self.reached.get(&address) {
                 Some(known) if *known == depth || known.is_none() => continue,
-                // Reached with the stack in two ways: followed once more, as not known.
+                // Reached with two different stacks: follow it again, with the stack unknown.
                 Some(_) => None,
                 None => depth,
             };
@@ -137,7 +137,7 @@ impl<'m> Body<'m> {
         Ok(())
     }
 
-    /// What one instruction leads to.
+    /// The successors of one instruction.
     fn run(
         &mut self,
         instruction: &Instruction,
@@ -156,9 +156,9 @@ impl<'m> Body<'m> {
                 Some(frame.depth())
             }
             FlowControl::Call | FlowControl::IndirectCall => {
-                // Where that is not the function's code, the call does not return.
+                // If that is outside the function's code, the call does not return.
                 if self.contains(instruction.next_ip()) {
-                    // `call` of what follows pushes.
+                    // A `call` of the next instruction pushes.
                     let pushes = branch_target(instruction) == Some(instruction.next_ip());
                     next.push((instruction.next_ip(), depth.filter(|_| !pushes)));
                 }
@@ -245,7 +245,7 @@ impl<'m> Body<'m> {
     }
 }
 
-/// The condition of a conditional jump; `None` of those that count or look at a register.
+/// The condition of a conditional jump; `None` for those that count or test a register.
 fn condition(instruction: &Instruction) -> Option<Condition> {
     use iced_x86::ConditionCode as C;
     let code = match instruction.condition_code() {

@@ -1,8 +1,8 @@
-//! The stack along a straight line of code: how deep it is, what was saved, whether the red zone is in use.
+//! The stack along a straight line of code: its depth, the saved registers, the use of the red zone.
 
 use iced_x86::{Code, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register, UsedMemory};
 
-/// What running from the entry up to an instruction has done to the stack and to saved registers.
+/// The effects of the code from the entry up to an instruction on the stack and on saved registers.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     depth: Option<u32>,
@@ -18,7 +18,7 @@ impl Default for Frame {
 }
 
 impl Frame {
-    /// Somewhere else than at the entry.
+    /// At another place than the entry.
     pub(super) fn at(depth: Option<u32>) -> Self {
         Self { depth, ..Self::default() }
     }
@@ -34,7 +34,7 @@ impl Frame {
     }
 
     /// Whether an instruction saves a register for the caller: pushes a callee-saved one that still holds the
-    /// caller's value, which is of no other use to the function.
+    /// caller's value, which the function does not use otherwise.
     pub(super) fn saves(&self, instruction: &Instruction) -> bool {
         let register = instruction.op0_register();
         instruction.code() == Code::Push_r64
@@ -45,7 +45,7 @@ impl Frame {
             && self.written & bit(register) == 0
     }
 
-    /// Runs an instruction that does not transfer control.
+    /// Applies an instruction that does not transfer control.
     pub(super) fn run(&mut self, instruction: &Instruction) {
         let mut factory = InstructionInfoFactory::new();
         let info = factory.info(instruction);
@@ -60,14 +60,14 @@ impl Frame {
         if moves_rsp {
             let below = self.depth.zip(rsp_decrease(instruction));
             let depth = below.and_then(|(depth, by)| depth.checked_add_signed(by));
-            // What lay above `rsp` may lie below it now.
+            // Data that was above `rsp` may be below it now.
             self.red_zone_used |= below.is_none_or(|(_, by)| by < 0);
             self.depth = depth;
         }
     }
 }
 
-/// By how many bytes an instruction lowers `rsp`, where it shows.
+/// By how many bytes an instruction lowers `rsp`, if that is visible.
 fn rsp_decrease(instruction: &Instruction) -> Option<i32> {
     let to_rsp = instruction.op0_register() == Register::RSP;
     match instruction.code() {

@@ -5,12 +5,12 @@ use iced_x86::{Decoder, DecoderOptions, Instruction};
 use super::LONGEST_INSTRUCTION;
 use crate::probe::site::CodeMap;
 
-/// Bytes of the first piece: most code that is followed ends soon.
+/// Bytes of the first piece: the code that we follow mostly ends soon.
 const FIRST_PIECE: usize = 128;
-/// Bytes of the largest.
+/// Bytes of the largest piece.
 const LARGEST_PIECE: usize = 4_096;
 
-/// The instructions from an address on, one after the other, as far as there is code.
+/// The instructions from an address on, in order, as far as there is code.
 pub(super) struct Instructions<'m> {
     map: &'m CodeMap<'m>,
     next: u64,
@@ -20,7 +20,7 @@ pub(super) struct Instructions<'m> {
 }
 
 impl<'m> Instructions<'m> {
-    /// Those from `start` on that lie before `end`; one that reaches beyond is cut, and invalid.
+    /// The instructions from `start` to `end`; one that reaches beyond is cut, and invalid.
     pub(super) fn new(map: &'m CodeMap<'m>, start: u64, end: u64) -> Self {
         Self { map, next: start, end, piece: FIRST_PIECE, ready: Vec::new().into_iter() }
     }
@@ -30,7 +30,7 @@ impl<'m> Instructions<'m> {
         self.map.bytes_at(self.next, 1).is_empty()
     }
 
-    /// Decodes another piece, but for what may go on behind it.
+    /// Decodes another piece, except for an instruction that may continue after it.
     fn decode_piece(&mut self) {
         let wanted =
             usize::try_from(self.end.saturating_sub(self.next)).unwrap_or(usize::MAX).min(self.piece);

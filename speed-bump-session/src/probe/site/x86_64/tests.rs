@@ -15,7 +15,7 @@ use crate::{
 
 const ENTRY: u64 = 0x40_1000;
 
-/// What Linux 6.18 costs in a virtual machine.
+/// The cost on Linux 6.18 in a virtual machine.
 fn measured(kind: SiteKind) -> Nanos {
     Nanos(match kind {
         SiteKind::Nop5 => 345,
@@ -30,7 +30,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     hex.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
 }
 
-/// A file whose text begins with the function, which is as long as the text unless `size` says less.
+/// A file whose text starts with the function, which is as long as the text unless `size` is smaller.
 struct Text {
     bytes: Vec<u8>,
     address: u64,
@@ -194,7 +194,7 @@ fn indirect_jumps_leave_the_last_save_as_the_last_site() {
     assert_eq!(Text::new("55 48 89 e5 0f 1f 44 00 00 53 ff e0").site(), (4, SiteKind::Nop5));
     // endbr64; push rbp; push r15; jmp [rdi]
     assert_eq!(Text::new("f3 0f 1e fa 55 41 57 ff 27").site(), (4, SiteKind::Push));
-    // Not a save: rbx was written (a push of an argument), rax is nobody's.
+    // Not a save: rbx was written (a push of an argument), rax is not callee-saved.
     assert_eq!(Text::new("48 89 fb 53 ff e0").site(), (0, SiteKind::SingleStep));
     assert_eq!(Text::new("31 c9 50 ff e0").site(), (0, SiteKind::SingleStep));
     // An indirect jump could lead to the entry, unless a register is saved on the way from there.

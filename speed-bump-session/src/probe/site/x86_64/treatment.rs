@@ -1,15 +1,15 @@
-//! What the kernel does with one instruction under a uprobe: emulates it, steps over it, or refuses it.
+//! How the kernel treats an instruction under a uprobe: emulates it, single-steps it, or refuses it.
 //!
 //! Source: `arch/x86/kernel/uprobes.c` as of the 6.18 cycle (`uprobe_init_insn`, `branch_setup_xol_ops`,
 //! `push_setup_xol_ops`, `can_optimize`), with `insn_is_nop` as proposed for `arch/x86/lib/insn-eval.c` in
-//! the same cycle; what it accepts and refuses was compared with a running 6.18. Where other versions are
-//! known to differ, the reading here is the one that is safe on both.
+//! the same cycle. We compared what it accepts and refuses with a running 6.18. Where other versions are
+//! known to differ, we take the reading that is safe on both.
 
 use iced_x86::{Instruction, Mnemonic, Register};
 
 use crate::probe::site::{KernelRefusal, SiteKind};
 
-/// The encoding of one instruction, as far as the kernel looks at it.
+/// The encoding of one instruction, as far as the kernel decodes it.
 pub(super) struct Encoding<'a> {
     prefixes: &'a [u8],
     rex: Option<u8>,
@@ -21,15 +21,15 @@ pub(super) struct Encoding<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Map {
     One,
-    /// `0F`, and what it escapes to.
+    /// `0F`, and the opcode after it.
     Two,
-    /// VEX or EVEX: the kernel puts the opcode byte to the test of the one-byte table all the same.
+    /// VEX or EVEX: the kernel still checks the opcode byte against the one-byte table.
     Vector,
 }
 
 impl<'a> Encoding<'a> {
-    /// Reads what [`Instruction`] does not keep. The bytes are those of one instruction that decoded; of
-    /// others, `None`.
+    /// Reads what [`Instruction`] does not keep. The bytes are those of one decoded instruction; otherwise
+    /// `None`.
     pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
         let is_prefix = |byte: &&u8| {
             matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0x66 | 0x67 | 0xf0 | 0xf2 | 0xf3)
@@ -60,8 +60,8 @@ impl<'a> Encoding<'a> {
             return Some(KernelRefusal::SegmentPrefix);
         }
         match instruction.mnemonic() {
-            // The copy is stepped with the trap flag set, which PUSHF then pushes; the POPF that belongs to
-            // it sets the flag for good, and SIGTRAP kills the process. Measured on 6.18.
+            // The copy is stepped with the trap flag set, which PUSHF then pushes; the matching POPF sets the
+            // flag for good, and SIGTRAP kills the process. Measured on 6.18.
             Mnemonic::Pushf | Mnemonic::Pushfd | Mnemonic::Pushfq => return Some(KernelRefusal::TrapFlag),
             Mnemonic::Syscall | Mnemonic::Sysenter | Mnemonic::Int => return Some(KernelRefusal::SystemCall),
             Mnemonic::Int3 | Mnemonic::Int1 => return Some(KernelRefusal::Breakpoint),
@@ -74,7 +74,7 @@ impl<'a> Encoding<'a> {
         if instruction.is_privileged() {
             return Some(KernelRefusal::Privileged);
         }
-        // Before 6.18 every 90 was taken for a nop, and so `xchg rax, r8` was skipped.
+        // Before 6.18 every 90 counted as a nop, so `xchg rax, r8` was skipped.
         if self.is_one(0x90..=0x90) && self.rex.is_some_and(|rex| rex & 1 != 0) {
             return Some(KernelRefusal::TakenForNop);
         }
@@ -87,7 +87,7 @@ impl<'a> Encoding<'a> {
         (xop || !in_table).then_some(KernelRefusal::NotInTable)
     }
 
-    /// What the kernel does with an instruction that it does not refuse.
+    /// How the kernel treats an instruction that it does not refuse.
     pub(super) fn kind(&self, instruction: &Instruction) -> SiteKind {
         if self.may_be_rewritten(instruction) && fits_page(instruction) && !self.is_one(0x89..=0x8d) {
             return SiteKind::Nop5;
@@ -106,21 +106,21 @@ impl<'a> Encoding<'a> {
         }
     }
 
-    /// Whether Linux 6.18 may take this for five bytes that do nothing, and replace it by a call to its
-    /// trampoline. That call pushes below `rsp`, where a leaf function may keep its variables (the red zone):
-    /// measured on 6.18, it overwrites them.
+    /// Whether Linux 6.18 may take this for a five-byte nop, and replace it by a call to its trampoline. That
+    /// call pushes below `rsp`, where a leaf function may keep its variables (the red zone): measured on
+    /// 6.18, it overwrites them.
     pub(super) fn may_be_rewritten(&self, instruction: &Instruction) -> bool {
         instruction.len() == 5
             && match (self.map, self.opcode) {
                 (Map::One, 0xe9) => instruction.near_branch_target() == instruction.next_ip(),
-                // Padded `mov rax, rax` and `lea rax, [rax + 0]`; not told apart from others further.
+                // Padded `mov rax, rax` and `lea rax, [rax + 0]`; other forms count as these.
                 (Map::One, 0x89 | 0x8d) => true,
                 _ => self.is_nop(),
             }
     }
 
-    /// Whether the instruction, stepped, traps once for each element rather than once: `rep movsb` and its
-    /// like return to the probe after each. Measured on 6.18.
+    /// Whether the instruction, single-stepped, traps once for each element rather than once: `rep movsb` and
+    /// its like return to the probe after each. Measured on 6.18.
     pub(super) fn traps_repeatedly(&self) -> bool {
         (self.is_one(0xa4..=0xa7) || self.is_one(0xaa..=0xaf))
             && self.prefixes.iter().any(|prefix| matches!(prefix, 0xf2 | 0xf3))
@@ -151,8 +151,8 @@ impl<'a> Encoding<'a> {
     }
 }
 
-/// Whether the kernel steps this one-byte opcode of 64-bit code. Since VEX and EVEX opcodes meet the same
-/// test, it refuses `vpxor` (EF) and `vmovdqu` (6F).
+/// Whether the kernel steps this one-byte opcode of 64-bit code. Since it checks VEX and EVEX opcodes against
+/// the same table, it refuses `vpxor` (EF) and `vmovdqu` (6F).
 fn in_one_byte_table(opcode: u8) -> bool {
     let invalid = matches!(
         opcode,

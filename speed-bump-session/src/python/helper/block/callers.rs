@@ -1,6 +1,6 @@
-//! The part of the block in which the helper adds up who calls whom.
+//! The part of the block with calls by caller.
 //!
-//! The sums are what the process says. Nothing is done with them but to show them.
+//! The sums are the process's own claims. We only display them.
 
 use std::mem::{offset_of, size_of};
 
@@ -18,8 +18,8 @@ const ROW: usize = size_of::<CallerRow>();
 const ROWS_AT_ONCE: u32 = 4_096;
 
 impl Block {
-    /// Hands out who calls whom, in no order; nothing where that is not recorded. A pair of which no call has
-    /// ended is not among them.
+    /// Passes on the pairs of callers and functions, in no order; none if callers are not recorded. A pair
+    /// without an ended call is not included.
     ///
     /// # Errors
     /// The block is gone.
@@ -35,7 +35,7 @@ impl Block {
         Ok(())
     }
 
-    /// Calls whose caller is in no pair.
+    /// Calls that belong to no pair.
     ///
     /// # Errors
     /// The block is gone.

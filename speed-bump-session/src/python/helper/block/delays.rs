@@ -1,6 +1,6 @@
-//! The part of the block that the helper counts and delays by.
+//! The part of the block with counters, policies and doses.
 //!
-//! The counters are what the process says. Nothing is done with them but to show them.
+//! The counters are the process's own claims. We only display them.
 
 use std::{
     io,
@@ -21,28 +21,28 @@ use crate::{
 };
 
 const WORD: usize = size_of::<u64>();
-/// More delays than a process has in its life, and still far from the greatest number when all words of a
-/// thousand processes are added up.
+/// More delays than any process has, and still far below the greatest number when all words of a thousand
+/// processes are added up.
 const MAX_DELAYS: u64 = 1 << 45;
 
-/// That the helper delays by itself, and how.
+/// How the helper delays by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InPlace {
-    /// What it measures time with.
+    /// Its clock.
     pub clock: HelperClock,
-    /// How many policies there can be.
+    /// The most policies.
     pub policies: u32,
     /// Whether forked children are delayed too.
     pub children: bool,
     /// Whether it can time calls.
     pub times: bool,
-    /// The stretch of timed calls that it begins with; 0: none. See [`Block::set_timing`].
+    /// The stretch of timed calls that it starts with; 0: none. See [`Block::set_timing`].
     pub timing: u32,
-    /// Whether it records who calls whom, where it times calls.
+    /// Whether it records callers, if it times calls.
     pub callers: bool,
 }
 
-/// Writes that the helper delays itself, if it does.
+/// Writes how the helper delays by itself, if it does.
 pub(super) fn write(
     contents: &Contents<'_>,
     layout: &Layout,
@@ -71,8 +71,7 @@ impl Block {
         self.in_place.is_some()
     }
 
-    /// What the helper counted of so many functions from this one on; zeros of those that there is no room
-    /// for.
+    /// The helper's counts for `count` functions from `first` on; zeros beyond the capacity.
     ///
     /// # Errors
     /// The block is gone.
@@ -95,8 +94,8 @@ impl Block {
         Ok(all)
     }
 
-    /// The thread pointer of the thread that called a function last, as the helper says; `None` where none
-    /// did.
+    /// The thread pointer of the thread that last called a function, as the helper claims; `None` if no
+    /// thread did.
     ///
     /// # Errors
     /// The block is gone.
@@ -109,8 +108,7 @@ impl Block {
         Ok(Some(u64::from_ne_bytes(bytes)).filter(|pointer| *pointer != 0))
     }
 
-    /// How long the helper says that it delayed the calls of a function. No count is more than the process
-    /// can have had.
+    /// The histogram of a function's delays, as the helper claims. No count is more than a process can have.
     ///
     /// # Errors
     /// The block is gone.
@@ -123,13 +121,13 @@ impl Block {
         let place = self.layout.histograms + u64::from(function) * size_of::<DelayCounts>() as u64;
         self.read(place, &mut bytes)?;
         for (word, bytes) in histogram.words.iter_mut().zip(bytes.chunks_exact(WORD)) {
-            // Beyond, sums would end at the greatest number, and all medians lie there.
+            // Greater counts would saturate the sums, and all medians would be there.
             *word = bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes)).min(MAX_DELAYS);
         }
         Ok(histogram)
     }
 
-    /// Says which policy a function has.
+    /// Sets a function's policy.
     ///
     /// # Errors
     /// The block is gone.
@@ -141,7 +139,7 @@ impl Block {
         Ok(self.file_write(place, &entry.to_word().to_ne_bytes())?)
     }
 
-    /// What a call costs that is delayed by 0, as the helper measured it; `None` before.
+    /// The cost of a call with a delay of 0, as measured by the helper; `None` before.
     ///
     /// # Errors
     /// The block is gone.
@@ -168,7 +166,7 @@ impl Mirror for Block {
             return Ok(());
         }
         let row = u64::from(Policy::row(number, generation)) * (Policy::WORDS * WORD) as u64;
-        // One by one: who reads meanwhile finds each word whole.
+        // Word by word: a concurrent reader finds each word complete.
         for (place, word) in (self.layout.policies + row..).step_by(WORD).zip(policy.to_words()) {
             self.file_write(place, &word.to_ne_bytes())?;
         }
@@ -181,7 +179,7 @@ impl Mirror for Block {
         let (start_ns, end_ns, expires_ns) =
             (at(control.start_ns), at(control.end_ns), at(control.expires_ns));
         let words = Control { start_ns, end_ns, expires_ns, ..control }.to_words();
-        // The generation comes last: the rows are there.
+        // The generation last, once the rows are written.
         for (number, word) in words.into_iter().enumerate() {
             self.put_control(number, word)?;
         }

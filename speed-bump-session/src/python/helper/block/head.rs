@@ -6,7 +6,7 @@ use speed_bump_abi::control_block::ControlBlock;
 
 use super::{Block, BlockError};
 
-/// The bytes of a [`ControlBlock`] as they were at one moment.
+/// The bytes of a [`ControlBlock`] at one moment.
 pub(super) struct Head([u8; size_of::<ControlBlock>()]);
 
 impl Head {
@@ -24,7 +24,7 @@ impl Head {
 }
 
 impl Block {
-    /// All of the head, with one system call: it is looked at again and again.
+    /// The whole head, with one system call: we read it again and again.
     pub(super) fn head(&self) -> Result<Head, BlockError> {
         let mut head = Head([0; size_of::<ControlBlock>()]);
         self.read(0, &mut head.0)?;

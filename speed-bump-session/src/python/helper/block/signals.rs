@@ -1,4 +1,4 @@
-//! The part of the block that is about signals.
+//! The part of the block with signals.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use speed_bump_abi::control_block::{ControlBlock, Handling, SIGNALS, SignalSlot}
 use super::{Block, BlockError};
 use crate::units::Nanos;
 
-/// What a helper says of the session's signals.
+/// A helper's report on the session's signals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignalAnswer {
     /// The address of its handler.
@@ -32,13 +32,13 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Where a slot lies.
+/// Offset of a slot.
 fn slot(number: usize) -> usize {
     offset_of!(ControlBlock, signals) + number * size_of::<SignalSlot>()
 }
 
 impl Block {
-    /// What the helper says of the session's signals; `None` if it handles none.
+    /// The helper's report on the session's signals; `None` if it handles none.
     ///
     /// # Errors
     /// The block is gone.
@@ -56,8 +56,8 @@ impl Block {
         Ok((handler != 0).then_some(SignalAnswer { handler, taken }))
     }
 
-    /// Says how long the helper spins on each signal from now on: those that the block was made with, in the
-    /// same order.
+    /// Sets how long the helper spins on each signal from now on: the signals that the block was made with,
+    /// in the same order.
     ///
     /// # Errors
     /// The block is gone.
@@ -68,8 +68,8 @@ impl Block {
         Ok(())
     }
 
-    /// Says that none of the session's signals is on its way any more, and none will come: the helper gives
-    /// them back when it leaves.
+    /// Tells the helper that none of the session's signals is in flight any more, and none will come: it
+    /// gives them back when it leaves.
     ///
     /// # Errors
     /// The block is gone.

@@ -1,6 +1,6 @@
-//! The part of the block in which the helper adds up times.
+//! The part of the block with times.
 //!
-//! The sums are what the process says. Nothing is done with them but to show them.
+//! The sums are the process's own claims. We only display them.
 
 use std::{
     mem::{offset_of, size_of},
@@ -16,8 +16,8 @@ use super::{Block, BlockError, InPlace, word};
 use crate::stats::times::Untimed;
 
 impl Block {
-    /// What the helper summed up of so many functions from this one on; zeros of those that there is no room
-    /// for. `None`: calls have never been timed.
+    /// The helper's sums for `count` functions from `first` on; zeros beyond the capacity. `None`: calls have
+    /// never been timed.
     ///
     /// # Errors
     /// The block is gone.
@@ -43,8 +43,8 @@ impl Block {
         Ok(Some(all))
     }
 
-    /// Has calls timed as a stretch of this number, or not timed any more: 0. The helper takes that up with
-    /// the next [`Block::retarget`]. Nothing where it cannot time calls.
+    /// Starts to time calls, as a stretch with this number, or stops (0). The helper applies it at the next
+    /// [`Block::retarget`]. Has no effect if the helper cannot time calls.
     ///
     /// # Errors
     /// The block is gone.

@@ -1,4 +1,4 @@
-//! Whatever `list` prints selects what it printed.
+//! Every line that `list` prints selects what it was printed for.
 
 use proptest::prelude::*;
 
@@ -32,7 +32,7 @@ fn selected(module: &NativeModule<'_>, symbols: &[Symbol]) -> Vec<usize> {
     selected.filter(|(_, selection)| selection.winner.is_some()).map(|(at, _)| at).collect()
 }
 
-/// Tries each printed name of each symbol. Returns how many of them were written as they are.
+/// Tries each printed name of each symbol. Returns how many of them were printed unchanged.
 fn try_all(symbols: &[Symbol]) -> Result<usize, TestCaseError> {
     let mut plain = 0;
     for (at, symbol) in symbols.iter().enumerate() {
@@ -61,13 +61,13 @@ fn names_of_all_languages_select_what_they_were_printed_for() {
     let symbols: Vec<Symbol> = SYMBOLS.lines().filter(|line| !line.starts_with("# ")).map(symbol).collect();
     assert!(symbols.len() > 200, "{}", symbols.len());
     let plain = try_all(&symbols).unwrap();
-    // Nearly all names are written as they are.
+    // Nearly all names are printed unchanged.
     let all: usize = symbols.iter().map(|symbol| symbol.candidates.len() + 1).sum();
     assert!(plain + 20 > all, "{plain} of {all}");
 }
 
 proptest! {
-    /// Whatever a file calls its symbols.
+    /// For any names in a file.
     #[test]
     fn any_names_select_what_they_were_printed_for(
         names in proptest::collection::vec(odd_text(12).prop_filter("a name", |name| !name.is_empty()), 1..5),

@@ -15,7 +15,7 @@ use crate::targets::{
     pattern::strategies::{odd_text, pair},
 };
 
-/// Random targets files. Each is asked about every function that its lines suggest.
+/// Random targets files. Each is tried with every function that its lines suggest.
 const FILES: u32 = 10_000;
 
 /// A module pattern, and a file that it is meant for.
@@ -51,7 +51,7 @@ fn name() -> impl Strategy<Value = (String, String)> {
     prop_oneof![2 => dotted, 1 => pair(), 1 => odd_text(8).prop_map(|name| ("*".to_owned(), name))]
 }
 
-/// The lines of a targets file, and functions to ask about: files and qualified names.
+/// The lines of a targets file, and functions to try: files and qualified names.
 #[derive(Debug)]
 struct Case {
     text: String,
@@ -76,8 +76,7 @@ fn case() -> impl Strategy<Value = Case> {
     })
 }
 
-/// The targets of those lines that mean something: parts that are empty are refused, and words that look like
-/// options.
+/// The targets of the valid lines: empty parts, and words that look like options, are refused.
 fn accepted(text: &str) -> Targets {
     match ParsedTargets::parse("t.txt", text.as_bytes(), true) {
         Ok(parsed) => parsed.decide(|_| false),

@@ -1,4 +1,4 @@
-//! Bytes that are not what was compiled.
+//! Bytes that were changed after they were compiled.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ const TEXT: &str = "*/a/*:A.*\njson.decoder:[!a-c]?*é\n*:f delay=1us\n!*:*.skip
 
 static COMPILED: LazyLock<Vec<u8>> = LazyLock::new(|| compiled(TEXT));
 
-/// Makes the checksum right again, so that what it covers is looked at.
+/// Corrects the checksum, so that the rest is checked.
 fn seal(bytes: &mut [u8]) {
     let sum = checksum(bytes).to_le_bytes();
     if let Some(place) = bytes.get_mut(HEADER_BYTES - 8..HEADER_BYTES) {
@@ -29,8 +29,8 @@ fn error(bytes: &[u8]) -> SelectorError {
 #[test]
 fn the_layout_stays_as_it_is() {
     let bytes = compiled(TEXT);
-    // Another length or checksum is another layout: a helper that is resident already cannot read it. Raise
-    // `layout::VERSION`, and then change these.
+    // Another length or checksum means another layout: a helper that is already resident cannot read it.
+    // Raise `layout::VERSION`, and then change these.
     assert_eq!(VERSION, 1);
     assert_eq!((bytes.len(), checksum(&bytes)), (781, 14_882_650_968_691_701_086));
 }
@@ -112,7 +112,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Whatever is in it: an error, or answers that are numbers of targets.
+    /// For any bytes: an error, or answers that are numbers of targets.
     #[test]
     fn a_corrupt_selector_is_refused_or_answers(
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),

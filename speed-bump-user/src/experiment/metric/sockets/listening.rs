@@ -76,8 +76,8 @@ impl Listening {
         self.names.extend(other.names);
     }
 
-    fn inspect(&mut self, process: &Process) -> io::Result<()> {
-        let Some(descriptors) = Descriptors::of(process.as_fd(), process.pid(), process.pid())? else {
+    fn look_at(&mut self, process: &Process) -> io::Result<()> {
+        let Some(descriptors) = Descriptors::of_thread(process.as_fd(), process.pid(), process.pid())? else {
             return Ok(());
         };
         let folder = process.open_entry("fd", OFlags::RDONLY | OFlags::DIRECTORY)?;

@@ -1,4 +1,4 @@
-//! Where a search ends, to the byte and to the instruction.
+//! The limits of a search, to the byte and to the instruction.
 
 use super::*;
 use crate::probe::site::x86_64::{

@@ -1,11 +1,11 @@
-//! Where functions are left, and which cannot be timed.
+//! The exits of functions, and functions that cannot be timed.
 
 use speed_bump_abi::Condition;
 
 use super::*;
 use crate::probe::site::{EXITS_LIMIT, Exit, NoExits, exits};
 
-/// Offset, kind and condition of each way out of a function that is probed where `choose` says.
+/// Offset, kind and condition of each exit of a function that is probed at the site that `choose` returns.
 fn ways(text: &Text) -> Result<Vec<(u64, SiteKind, Condition)>, NoExits> {
     let site = text.choose().unwrap();
     let ways = text.with(|function| exits(function, &site))?;
