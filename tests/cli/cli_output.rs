@@ -1,4 +1,4 @@
-//! What a session leaves: the JSON report, the table, and the streams that they go to.
+//! The output of a session: the JSON report, the table, and the streams that they go to.
 
 #![allow(clippy::unwrap_used)]
 
@@ -180,14 +180,14 @@ fn without_a_terminal_the_table_comes_once_and_plainly() {
         return skip!("{why}");
     }
     let (fixture, mut service) = start();
-    // With a delay, one that is interrupted would have its own lines.
+    // With a delay, an interrupted one would add lines of its own.
     let targets = "native:*/service:hot delay=0 id=mine\n";
     let mut command = command(fixture.folder(), service.pid(), targets, &[]).unwrap();
     let mut running = Running::start(&mut command).unwrap();
     let probed = || Ok(!text::differences(service.pid(), fixture.program())?.is_empty());
     wait_until("the probe is there", probed).unwrap();
     service.ask("call hot 10").unwrap();
-    // Longer than the live table of a terminal takes to be drawn twice.
+    // Longer than drawing the live table twice takes.
     std::thread::sleep(std::time::Duration::from_millis(1200));
     running.signal(rustix::process::Signal::INT).unwrap();
     let run = running.finish(PATIENCE).unwrap();

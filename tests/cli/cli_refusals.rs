@@ -233,7 +233,7 @@ fn the_smallest_sets_of_capabilities_suffice() {
     let Some(python) = everybody::python(|_| true).unwrap() else {
         return skip_case!("Python", "{}", everybody::NO_PYTHON);
     };
-    let script = everybody::Copy::of(&places::fixtures().join("service.py")).unwrap();
+    let script = everybody::Copy::new(&places::fixtures().join("service.py")).unwrap();
     let service_of = |user: Option<&str>| {
         let own = python.command(script.path());
         let mut command = match user {

@@ -1,5 +1,5 @@
-//! `doctor` and an attach, in the same circumstances: what the one passes the other must do, and what the one
-//! refuses the other must, in the same words.
+//! `doctor` and an attach under the same circumstances: what `doctor` passes, the attach must do, and what
+//! `doctor` refuses, the attach must refuse in the same words.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -56,7 +56,7 @@ int main(int argc, char **argv)
 /// No system call: a filter that forbids nothing.
 const NOTHING: libc::c_long = 100_000;
 
-/// What a command is begun with: other circumstances than the test's.
+/// The circumstances of a command, if they differ from the test's.
 #[derive(Clone, Debug, Default)]
 struct Prefix(Vec<OsString>);
 
@@ -94,7 +94,7 @@ fn finish(command: &mut Command) -> Run {
     Running::start(command).unwrap().finish(PATIENCE).unwrap()
 }
 
-/// What `doctor` says.
+/// The output of `doctor`.
 #[derive(Debug)]
 struct Doctor {
     code: Option<i32>,
@@ -102,7 +102,7 @@ struct Doctor {
 }
 
 impl Doctor {
-    fn of(prefix: &Prefix, pid: i32) -> Self {
+    fn run(prefix: &Prefix, pid: i32) -> Self {
         let mut command = prefix.command(tool::path().unwrap());
         let run = finish(command.args(["doctor", "--json", "--pid", &pid.to_string()]));
         let checks: Vec<Value> = serde_json::from_str(&run.stdout).unwrap_or_else(|_| panic!("{run:?}"));
@@ -114,7 +114,7 @@ impl Doctor {
         self.checks.get(name).and_then(|check| check["status"].as_str()).unwrap_or("absent")
     }
 
-    /// What is said of a check, all in one.
+    /// The text of a check, joined.
     fn text(&self, name: &str) -> String {
         let check = &self.checks[name];
         format!("{} {}", check["detail"].as_str().unwrap(), check["way_out"].as_str().unwrap_or_default())
@@ -144,9 +144,9 @@ fn message(run: &Run) -> &str {
     run.stderr.lines().find_map(|line| line.strip_prefix("speed-bump-ebpf: error: ")).unwrap_or_default()
 }
 
-/// That both come to the same for a native function. Gives whether that is attached to.
+/// Checks that both agree on a native function. Returns whether it can be attached to.
 fn agree(prefix: &Prefix, pid: i32) -> (Doctor, bool) {
-    let (doctor, run) = (Doctor::of(prefix, pid), attach(prefix, pid, HOT));
+    let (doctor, run) = (Doctor::run(prefix, pid), attach(prefix, pid, HOT));
     let works = run.status.success();
     assert_eq!(doctor.failed().is_empty(), works, "{prefix:?}: {:?}\n{}", doctor.failed(), run.stderr);
     assert_eq!(doctor.code, Some(if works { 0 } else { 4 }), "{prefix:?}: {doctor:?}");
@@ -157,9 +157,9 @@ fn agree(prefix: &Prefix, pid: i32) -> (Doctor, bool) {
     (doctor, works)
 }
 
-/// The same for a Python function. Gives what stands in the way, empty if nothing does.
+/// The same for a Python function. Returns the obstacle; empty if there is none.
 fn agree_on_python(prefix: &Prefix, pid: i32) -> String {
-    let (doctor, run) = (Doctor::of(prefix, pid), attach(prefix, pid, PYTHON_HOT));
+    let (doctor, run) = (Doctor::run(prefix, pid), attach(prefix, pid, PYTHON_HOT));
     let name = doctor.python();
     let (status, said) = (doctor.status(name), doctor.text(name));
     let expected = if run.status.success() { "pass" } else { "warn" };
@@ -193,7 +193,7 @@ struct Everybodys {
 impl Everybodys {
     fn find() -> Option<Self> {
         let python = everybody::python(|python| !python.usdt_fires()).unwrap()?;
-        let script = everybody::Copy::of(&places::fixtures().join("service.py")).unwrap();
+        let script = everybody::Copy::new(&places::fixtures().join("service.py")).unwrap();
         Some(Self { python, script })
     }
 
@@ -281,7 +281,7 @@ fn seccomp_filters_of_a_python_are_asked_by_both() {
     for (forbidden, of_tool, words) in [
         (NOTHING, &plain, ""),
         (NOTHING, &admin, ""),
-        // Filters are shown to CAP_SYS_ADMIN alone, and to nobody who is filtered.
+        // The kernel shows filters to CAP_SYS_ADMIN alone, and to no process with a filter.
         (NOTHING, &without_admin, "cannot be read"),
         (NOTHING, &under(NOTHING), "cannot be read"),
         (libc::SYS_memfd_create, &plain, "memfd_create"),
@@ -319,7 +319,7 @@ fn a_look_at_a_filter_leaves_no_trace() {
     wait_until("it sleeps", || Ok(said("ready"))).unwrap();
     let pid = i32::try_from(child.id()).unwrap();
     let maps = || std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    let doctor = Doctor::of(&Prefix::default(), pid);
+    let doctor = Doctor::run(&Prefix::default(), pid);
     assert!(doctor.text(doctor.python()).contains("memfd_create"), "{doctor:?}");
     assert!(!maps().contains("speed-bump"));
     wait_until("it has slept", || Ok(said("slept"))).unwrap();
@@ -363,7 +363,7 @@ fn breakpoints_that_are_refused_are_not_blamed_on_others() {
     let said = doctor.text("processor breakpoints");
     assert_eq!(doctor.status("processor breakpoints"), "warn", "{said}");
     assert!(said.contains("perf_event_open(2) is refused") && !said.contains("debugger"), "{said}");
-    // Where uprobes are perf events, they are what is forbidden.
+    // If uprobes are perf events, the kernel forbids those.
     assert_eq!(works, doctor.status("uprobe_multi") == "pass", "{doctor:?}");
     assert_eq!(text::differences(service.pid(), fixture.program()).unwrap(), [0_u64; 0]);
 }
@@ -401,7 +401,7 @@ fn children_are_followed_as_doctor_says() {
     let outside: i32 = children(unshare).trim().parse().unwrap();
 
     let inside = Prefix::inside(outside);
-    let doctor = Doctor::of(&inside, 1);
+    let doctor = Doctor::run(&inside, 1);
     let all: Vec<String> = doctor.checks.keys().map(|name| doctor.text(name)).collect();
     let denied: Vec<_> = all.iter().filter(|text| text.contains("cannot be followed")).collect();
     assert!(denied.is_empty(), "{denied:?}");
@@ -410,7 +410,7 @@ fn children_are_followed_as_doctor_says() {
     assert!(said.starts_with("covered late: the tool polls for them"), "{said}");
     // PROC_PID_INIT_INO in include/linux/proc_ns.h
     if std::fs::metadata("/proc/self/ns/pid").unwrap().ino() == 0xEFFF_FFFC {
-        let announced = Doctor::of(&Prefix::default(), outside);
+        let announced = Doctor::run(&Prefix::default(), outside);
         assert_eq!(announced.status("children"), "pass", "{announced:?}");
     }
 

@@ -1,4 +1,4 @@
-//! What errors say: each cause once, and the cause that it was.
+//! Error messages state each cause once, and the right one.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -21,11 +21,11 @@ use speed_bump_testing::{
 use speed_bump_tests::helper::GETPPID;
 use speed_bump_units::units::Pid;
 
-/// Belongs to nobody, as what a hostile user runs does.
+/// Belongs to `nobody`, like the files of a hostile user.
 const NOBODY: u32 = 65_534;
 
-/// Maps many files below everything else, so that whoever looks through its files looks at these first. What
-/// is not position-independent begins at 0x400000.
+/// Maps many files at the lowest addresses, so that code which searches its files finds these first. A
+/// program that is not position-independent begins at 0x400000.
 const MAPS_MANY: &str = r#"
 import ctypes, json, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -146,7 +146,7 @@ fn a_target_that_dies_while_it_is_looked_at_has_ended() {
     let (mut command, _folder) = tool_with(&["list", "--pid", &service.pid().to_string()], "py:*:*\n");
     let mut running = Running::start(&mut command).unwrap();
     opened.wait();
-    // It stands still among all these files; the interpreter's own is mapped above them.
+    // It is stopped while it maps all these files; the interpreter's own is mapped above them.
     running.signal(Signal::STOP).unwrap();
     let pid = rustix::process::Pid::from_raw(service.pid()).unwrap();
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
@@ -156,7 +156,7 @@ fn a_target_that_dies_while_it_is_looked_at_has_ended() {
     says(&run, 5, &[("CPython", 0), ("has ended", 1)]);
 }
 
-/// Tells when somebody opens a file.
+/// Reports when a file is opened.
 struct Opened(std::os::fd::OwnedFd);
 
 impl Opened {

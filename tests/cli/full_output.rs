@@ -1,5 +1,5 @@
-//! What is written to where nothing fits any more: it is an error and said, whatever the command and the
-//! form. Only who has stopped reading is left in peace.
+//! Output to a full device is an error with a message, for every command and form. A reader that has gone
+//! away is not an error.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, to
 
 const HOT: &str = "native:*/service:hot";
 
-/// How a command ended whose standard output leads there, and what it said on standard error.
+/// How a command ended with this standard output, and its standard error.
 fn ended(arguments: &[&str], output: impl Into<Stdio>) -> (Option<i32>, String) {
     let mut command = Command::new(tool::path().unwrap());
     let child = command.args(arguments).stdin(Stdio::null()).stdout(output).stderr(Stdio::piped()).spawn();
@@ -26,8 +26,7 @@ fn ended(arguments: &[&str], output: impl Into<Stdio>) -> (Option<i32>, String) 
     (ended.status.code(), String::from_utf8_lossy(&ended.stderr).into_owned())
 }
 
-/// That the command fails and names the cause where its output is a full device, and is at peace where nobody
-/// reads it.
+/// The command fails and names the cause if its output is a full device, and succeeds if the reader has gone.
 #[track_caller]
 fn tells_of_a_full_device(arguments: &[&str]) {
     let full = File::options().write(true).open("/dev/full").unwrap();
@@ -37,7 +36,7 @@ fn tells_of_a_full_device(arguments: &[&str]) {
     assert!(words.iter().all(|words| said.contains(words)), "{arguments:?}: {said}");
 }
 
-/// That the command ends as ever where nobody reads its output.
+/// The command ends as usual if the reader of its output has gone.
 #[track_caller]
 fn leaves_who_stops_reading_in_peace(arguments: &[&str]) {
     let (reader, writer) = std::io::pipe().unwrap();
@@ -128,7 +127,7 @@ fn what_a_session_writes_as_it_goes_and_at_its_end() {
     leaves_who_stops_reading_in_peace(&["report", file]);
 }
 
-/// The table of a session goes to standard error, of which nothing can be told but by the exit code.
+/// The table of a session goes to standard error, so only the exit code can report a failure.
 #[test]
 fn a_table_that_cannot_be_written_fails_the_session() {
     if let Some(why) = obstacle() {
@@ -138,7 +137,7 @@ fn a_table_that_cannot_be_written_fails_the_session() {
     let service = Service::start(Command::new(fixture.program()).arg("0")).unwrap();
     let ended = |flags: &[&str]| {
         let mut command = Command::new(tool::path().unwrap());
-        // So long that nothing is to be warned of.
+        // So long that there is nothing to warn of.
         command.args([
             "--pid",
             &service.pid().to_string(),

@@ -1,5 +1,5 @@
-//! Where `--json` goes: files are replaced whole, what is no file stays what it is, and a report whose place
-//! is gone is on standard error, with an exit code that says so.
+//! The destination of `--json`: files are replaced as a whole, other kinds of file stay what they are, and a
+//! report that cannot be written goes to standard error, with an exit code for that.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -34,7 +34,7 @@ use tempfile::TempDir;
 
 const TARGETS: &str = "native:*/service:hot delay=2us id=mine\n";
 
-/// How often the function is called that a session counts.
+/// The number of calls in a session.
 const CALLS: u64 = 10;
 
 struct Place {
@@ -69,7 +69,7 @@ impl Place {
         command(self.fixture.folder(), self.service.pid(), TARGETS, &flags).unwrap()
     }
 
-    /// A session in which the calls are made, then something happens, and then it ends.
+    /// A session in which the calls are made, then `act` runs, and then it ends.
     fn session(&mut self, command: &mut Command, meanwhile: impl FnOnce()) -> Run {
         let mut running = Running::start(command).unwrap();
         running.wait_for_stderr("attached; ", PATIENCE).unwrap();
@@ -79,7 +79,7 @@ impl Place {
         running.finish(PATIENCE).unwrap()
     }
 
-    /// That such a place is refused before anything is attached, with these words.
+    /// Such a destination is refused before anything is attached, with these words.
     fn refuses(&self, json: &Path, words: &str) {
         let run = Running::start(&mut self.command(json)).unwrap().finish(PATIENCE).unwrap();
         assert_eq!(run.status.code(), Some(2), "{}", run.stderr);
@@ -93,7 +93,7 @@ fn is_report(text: &str) {
     assert_eq!(report["targets"][0]["calls"], CALLS, "{report}");
 }
 
-/// That the report is on standard error, whole, and that the exit code tells of it.
+/// The whole report is on standard error, and the exit code shows that.
 fn is_on_stderr(run: &Run) {
     assert_eq!(run.status.code(), Some(4), "{}", run.stderr);
     is_report(&report_of(run));

@@ -1,4 +1,4 @@
-//! The engine `helper` by itself: where nothing but helpers counts and delays, no BPF is loaded.
+//! The engine `helper` without BPF: if only helpers count and delay, no BPF is loaded.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use speed_bump_tests::helper::{attach, on_each, one_by_one, threads};
 
 const ALONE: [&str; 5] = ["--engine", "helper", "--no-children", "--delay", "200us"];
 
-/// What a session holds of BPF: maps, programs and links.
+/// The BPF objects of a session: maps, programs and links.
 fn bpf_of(session: &Attached) -> Vec<PathBuf> {
     let descriptors = fs::read_dir(format!("/proc/{}/fd", session.pid())).unwrap();
     let targets = descriptors.filter_map(|descriptor| fs::read_link(descriptor.unwrap().path()).ok());
@@ -58,7 +58,7 @@ fn targets_come_and_go_and_those_that_need_probes_are_refused() {
         let session = attach(&service, "*calls.py:plain\n", &ALONE);
         let added = set(&session, &["*calls.py:other", "delay=1us", "--add"]);
         assert!(added.status.success(), "{python}: {}", added.stderr);
-        // The helper looks at what is loaded once more.
+        // The helper surveys the loaded functions once more.
         session.wait_for("other is covered").unwrap();
         service.ask("times(7, other, 1)").unwrap();
         let refused = set(&session, &["native:*/libc[-.]*:getppid", "--add"]);
@@ -68,7 +68,7 @@ fn targets_come_and_go_and_those_that_need_probes_are_refused() {
     });
 }
 
-/// The kernel announces nothing here: the tool looks for it.
+/// There are no notifications here: the tool polls.
 #[test]
 fn it_ends_when_the_process_executes_another_program() {
     const EXEC: &str = "import os, threading

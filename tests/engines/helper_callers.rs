@@ -94,7 +94,7 @@ fn the_caller_is_the_function_of_the_calling_frame() {
         let outside = by.iter().find(|by| by["name"] == "then_leaf").unwrap();
         assert!(outside["file"].as_str().unwrap().ends_with("timed.py"), "{python}: {outside}");
         assert!(outside["line"].as_u64() > Some(1), "{python}: {outside}");
-        // Who calls is not watched for that.
+        // Callers are not recorded for that.
         let mut names: Vec<_> = functions(&ended).iter().map(|of| of["name"].as_str().unwrap()).collect();
         names.sort_unstable();
         assert_eq!(names, ["everything", "leaf"], "{python}");
@@ -125,7 +125,7 @@ fn a_caller_can_become_a_target() {
     });
 }
 
-/// The same while the session goes on: what calls is one function in the report, by whichever way it came.
+/// The same during a session: a caller is one function in the report, in whichever way it became known.
 #[test]
 fn a_caller_can_become_a_target_of_the_same_session() {
     on_each(|python| {
@@ -147,7 +147,7 @@ fn a_caller_can_become_a_target_of_the_same_session() {
     });
 }
 
-/// An exception is on its way when the helper first sees who calls, and that one's file has no name in UTF-8.
+/// An exception is set when the helper first records a caller, and the caller's file name is not UTF-8.
 #[test]
 fn no_exception_is_lost_over_a_callers_name() {
     const THROWER: &str = "\
@@ -234,7 +234,7 @@ fn the_report_says_who_called_what() {
     });
 }
 
-/// The calls of an earlier session are none of a later one's.
+/// The calls of an earlier session do not count in a later one.
 #[test]
 fn each_session_counts_for_itself() {
     on_each(|python| {
@@ -248,7 +248,7 @@ fn each_session_counts_for_itself() {
     });
 }
 
-/// What no session could do is refused before anything is attached, and what it leaves out is told.
+/// What no session could do is refused before anything is attached, and omissions are reported.
 #[test]
 fn only_of_python_functions_is_it_recorded() {
     let newest: Vec<_> = pythons().iter().rev().take(1).collect();

@@ -14,7 +14,7 @@ use speed_bump_tests::helper::{attach, on_each, one_by_one, tools};
 
 const TIMES: [&str; 3] = ["--times", "--delay", "0"];
 const ALL: &str = "*timed.py:*\n";
-/// What is in the fixture's `spinning` for so long, in ns.
+/// How long the fixture's `spinning` takes, in ns.
 const SPUN: u64 = 10_000_000;
 
 /// The first object that a statement says.
@@ -38,7 +38,7 @@ struct Times {
 }
 
 impl Times {
-    fn of(function: &Value) -> Self {
+    fn read(function: &Value) -> Self {
         let number = |key: &str| {
             assert!(function[key].is_u64(), "no {key}: {function}");
             function[key].as_u64().unwrap()
@@ -53,7 +53,7 @@ impl Times {
         }
     }
 
-    /// All calls and the primitive ones, as cProfile counts them: with those that went on.
+    /// All calls and the primitive ones, as cProfile counts them: including resumed ones.
     fn as_in_a_profile(&self) -> (u64, u64) {
         (self.calls + self.resumed, self.primitive + self.primitive_resumed)
     }
@@ -63,10 +63,10 @@ impl Times {
 fn times(ended: &Ended, name: &str) -> Times {
     let function = functions(ended).into_iter().find(|function| function["name"] == name);
     assert!(function.is_some(), "no {name}: {}", ended.report);
-    Times::of(function.unwrap())
+    Times::read(function.unwrap())
 }
 
-/// Nothing went wrong that the user should hear of.
+/// There is no warning for the user.
 fn assert_quiet(ended: &Ended, python: &PythonBuild) {
     assert_eq!(ended.report["warnings"], json!([]), "{python}: {}", ended.run.stderr);
 }
@@ -103,13 +103,13 @@ fn calls_and_primitive_calls_are_those_of_cprofile() {
                 });
                 assert!(found.is_some() || !is_all, "{python}: {entry}: {}", ended.report);
                 let Some(found) = found else { continue };
-                let counted = Times::of(found).as_in_a_profile();
+                let counted = Times::read(found).as_in_a_profile();
                 let expected = (calls.as_u64().unwrap(), primitive.as_u64().unwrap());
                 assert_eq!(counted, expected, "{python} {targets}: {entry}: {found}");
                 compared += 1;
             }
             assert!(compared >= if is_all { 19 } else { 3 }, "{python} {targets}: {profile}");
-            let own: u64 = functions(&ended).iter().map(|function| Times::of(function).own).sum();
+            let own: u64 = functions(&ended).iter().map(|function| Times::read(function).own).sum();
             let whole = ended.report["duration_ns"].as_u64().unwrap();
             assert!(own <= whole, "{python} {targets}: {own} of {whole}");
         }
@@ -269,7 +269,7 @@ fn calls_in_progress_when_a_session_begins_or_ends_are_left_out() {
         assert_eq!((calling.calls, calling.primitive, calling.own), (1, 1, 0), "{python}: not over");
         assert_eq!(tools(python, &mut service), [Value::Null; 0], "{python}");
 
-        // What was in progress then is not in the next session's way.
+        // Calls in progress then do not affect the next session.
         let session = attach(&service, ALL, &TIMES);
         service.ask("LOCK.release(); WAITING.join(); timed.direct(20)").unwrap();
         let ended = session.stop().unwrap();
@@ -348,7 +348,7 @@ fn snapshots_of_the_agent_have_times() {
         agent.ask(&json!({"do": "start"})).unwrap();
         service.ask("timed.direct(9)").unwrap();
         let snapshot = agent.ask(&json!({"do": "snapshot"})).unwrap();
-        let seen = Times::of(&snapshot["functions"][0]);
+        let seen = Times::read(&snapshot["functions"][0]);
         assert_eq!((seen.calls, seen.primitive), (10, 1), "{python}: {snapshot}");
         assert!(seen.own > 0 && seen.own <= seen.cumulative, "{python}: {snapshot}");
         agent.ask(&json!({"do": "stop"})).unwrap();

@@ -1,6 +1,6 @@
-//! Where delays are longer than asked for: the median stays exact, and the report says why the mean is not.
+//! Delays that are longer than requested: the median stays exact, and the report says why the mean is not.
 //!
-//! The helper spins these, which runs as any other code of its process: others can take its processor.
+//! The helper spins these delays like any other code of its process: other processes can take its processor.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ use speed_bump_tests::{
 
 const DELAY_NS: u64 = 1_000_000;
 const CALLS: u64 = 300;
-/// Begins what the tool says of a session whose delays were too long.
+/// The start of the message about a session whose delays were too long.
 const TOLD: &str = "speed-bump-ebpf: warning: delays were ";
 
 /// Takes the processor from all others for 5 ms of each 20. What it waits for is its own standard input.
@@ -55,7 +55,7 @@ fn session(service: &mut Service) -> Ended {
     session.stop().unwrap()
 }
 
-/// Looks that table, JSON and warning say the same of a session, and returns the cause that they name.
+/// Checks that table, JSON and warning agree about the session, and returns the cause that they name.
 fn cause(ended: &Ended) -> Option<String> {
     let (report, target) = (&ended.report, ended.target(0));
     let number = |value: &Value| value.as_u64().unwrap();
@@ -77,7 +77,7 @@ fn cause(ended: &Ended) -> Option<String> {
     is_over.then(|| target["inexact"]["cause"].as_str().unwrap().to_owned())
 }
 
-/// Has a process run on one processor alone, the first that we may use.
+/// Keeps a process on one processor, the first that we may use.
 fn pin(pid: i32) {
     let allowed = sched_getaffinity(None).unwrap();
     let first = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap();
@@ -132,8 +132,8 @@ fn threads_that_lose_their_processor_are_told_from_late_delays() {
 
 /// A control group whose processes get a tenth of a processor, which goes with this value.
 ///
-/// Its share among the others is the greatest there is: what else runs here is not to take the processor from
-/// it for so long that it never uses up its quota. Then the cause would be preemption, and rightly so.
+/// Its share among the others is the greatest possible: other processes must not take the processor from it
+/// for so long that it never uses up its quota. Then the cause would rightly be preemption.
 struct TenthGroup(PathBuf);
 
 impl TenthGroup {
@@ -199,7 +199,7 @@ fn a_group_that_has_used_up_its_share_is_named() {
 fn exact_delays_are_not_spoken_of() {
     /// A hypervisor may spoil some.
     const SESSIONS: usize = 10;
-    /// Nobody takes its processor from it, not even the competitor.
+    /// No process takes its processor, not even the competitor.
     const ABOVE_ALL: &str = "\
 import os
 try:

@@ -226,20 +226,20 @@ fn what_a_killed_run_left_goes_with_the_next_and_a_live_one_stays() {
     let (fixture, mut service) = start(0);
     let killed = attach(&service, "native:*/service:hot\nnative:*/service:cold\n", &["--delay", "1ms"]);
     killed.kill().unwrap();
-    // Nobody is there to remove them.
+    // There is no tool to remove them.
     assert_eq!((names(&module).len(), module.is_enabled().unwrap(), notes()), (2, true, 1));
     let text = list(service.pid(), HOT);
     assert!(text.contains("was killed; removed 2 targets") && text.contains("disabled it again"), "{text}");
     assert_empty(&module);
 
-    // Others have come meanwhile: they stay, and so does what they need.
+    // Another user has added targets meanwhile: they stay, and so does what they need.
     attach(&service, HOT, &["--delay", "1ms"]).kill().unwrap();
     let others = format!("{}:work_hot", fixture.library().display());
     module.command(&format!("+{others} 77")).unwrap();
     let session = attach(&service, HOT, &["--delay", "100us"]);
     service.ask("call hot 9").unwrap();
     service.ask("call work_hot 4").unwrap();
-    // A live run is none of the next one's business.
+    // A running session's targets are left alone.
     let text = list(service.pid(), HOT);
     assert!(!text.contains("was killed") && names(&module).len() == 2, "{text}");
     let ended = session.stop().unwrap();
@@ -281,7 +281,7 @@ fn the_end_may_come_at_any_moment() {
         let mut command =
             speed_bump_testing::session::command(folder.path(), service.pid(), targets, &KMOD).unwrap();
         let mut running = Running::start(&mut command).unwrap();
-        // In the middle of adding, as a rule.
+        // Usually while it is adding targets.
         wait_until("it begins", || Ok(notes() > 0)).unwrap();
         std::thread::sleep(Duration::from_millis(round * round));
         running.signal(signal).unwrap();
@@ -326,7 +326,7 @@ fn other_peoples_targets_are_left_alone() {
         (before.clone(), false, 0)
     );
 
-    // Theirs is not ours to have, by its own name or another.
+    // Another user's targets are refused, by their own name or another.
     module.enable(true).unwrap();
     let (code, said) = refused(service.pid(), "native:*/service:cold\nnative:*/service:hot\n", &KMOD);
     assert_eq!(code, Some(4), "{said}");
@@ -345,7 +345,7 @@ fn other_peoples_targets_are_left_alone() {
     // Beside them we work, and leave the module enabled as it was.
     let session = attach(&service, "native:*/service:cold\n", &["--delay", "100us"]);
     service.ask("call cold 6").unwrap();
-    // Whoever takes ours away is told of.
+    // If another user removes ours, we report that.
     let ended = session.stop().unwrap();
     assert_eq!(ended.counts(0), (6, 6));
     assert_eq!((names(&module).len(), module.is_enabled().unwrap(), notes()), (1, true, 0));

@@ -64,7 +64,7 @@ fn beside_upstream(
 
 #[test]
 fn upstreams_module_is_refused_unless_it_is_accepted_and_for_libc_even_then() {
-    // Nobody else has notes meanwhile.
+    // No other test changes the records meanwhile.
     let _kernel = Kernel::find();
     if !rustix::process::geteuid().is_root() {
         return skip!("mounting needs root");
@@ -90,7 +90,7 @@ fn upstreams_module_is_refused_unless_it_is_accepted_and_for_libc_even_then() {
     assert!(said.contains("libc.so.6 belongs to the system") && !said.contains(NOTICE), "{said}");
     assert_eq!(written(), (String::new(), "0\n".to_owned()));
 
-    // What is accepted is told before anything is added.
+    // The accepted risk is reported before anything is added.
     let other = "/srv/other:f delay_ns=5 hits=0\n";
     let (code, said) = beside_upstream(folder.path(), other, service.pid(), HOT, &[ACCEPT]);
     assert_eq!(code, Some(4), "{said}");
@@ -99,7 +99,8 @@ fn upstreams_module_is_refused_unless_it_is_accepted_and_for_libc_even_then() {
 
     let (code, said) =
         beside_upstream(folder.path(), "", service.pid(), HOT, &[ACCEPT, "--duration", "300ms"]);
-    // It is told of the file by our descriptor, and then told to forget it: plain files put no breakpoint in.
+    // The module gets the file by our descriptor, and then the command to remove it: plain files insert no
+    // breakpoint.
     assert_eq!(code, Some(4), "{said}");
     assert!(said.contains("no breakpoint is in the process's memory"), "{said}");
     let (targets, _) = written();
@@ -108,7 +109,7 @@ fn upstreams_module_is_refused_unless_it_is_accepted_and_for_libc_even_then() {
 
 #[test]
 fn what_the_module_cannot_do_is_refused_whether_it_is_there_or_not() {
-    // Nobody else changes it meanwhile.
+    // No other test changes it meanwhile.
     let _kernel = Kernel::find();
     let (_fixture, service) = start(0);
     let own = std::process::id().to_string();

@@ -86,7 +86,7 @@ fn a_sweep_by_the_agent_finds_what_the_command_finds() {
 #[test]
 fn a_sweep_by_a_program_finds_what_the_command_finds() {
     let Some(service) = planted("shadow") else { return };
-    // It chooses the functions by itself, and nothing is known of its clients: so it shows what matters.
+    // It chooses the functions itself, and does not know the clients: so its findings matter.
     let is_found = |printed: &str| printed.starts_with("render ") && printed.contains("matters");
     let mut printed = by_example(&service, 25);
     for seconds in [50, 100] {
@@ -121,7 +121,7 @@ fn an_agent_stops_a_sweep_and_has_what_it_measured() {
     agent.ask(&json!({"do": "stop"})).unwrap();
 }
 
-/// As the command refuses it, and before anything begins.
+/// It refuses the same as the command, before anything starts.
 #[test]
 fn an_agent_refuses_sweeps_that_cannot_be() {
     let mut agent = Agent::start().unwrap();

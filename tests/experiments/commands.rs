@@ -1,4 +1,4 @@
-//! Commands of the user's that run beside a sweep: they end with it, however it ends, and none hides another.
+//! The user's commands that run during a sweep: they end with it, however it ends, and none hides another.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -17,7 +17,7 @@ fn tells_of_itself(file: &Path) -> String {
     format!("sleep 1000 & echo $$ $! > {0}.new; mv {0}.new {0}", file.display())
 }
 
-/// The processes that a command has told of.
+/// The processes that a command has reported.
 fn processes(file: &Path) -> Vec<String> {
     wait_until("the command runs", || Ok(file.exists())).unwrap();
     fs::read_to_string(file).unwrap().split_whitespace().map(str::to_owned).collect()
@@ -59,7 +59,7 @@ fn a_sweep_that_is_killed_leaves_no_command_behind() {
     }
 }
 
-/// Whichever run it is that hangs.
+/// In whichever run it hangs.
 #[test]
 fn a_benchmark_that_hangs_ends_the_sweep_when_its_time_is_up() {
     let Some(service) = planted_tiny("shadow") else { return };

@@ -1,5 +1,4 @@
-//! What a sweep does where something that it writes to takes nothing any more: delays end, and signals end
-//! it.
+//! A sweep whose output blocks: delays end, and signals end the sweep.
 
 #![allow(clippy::unwrap_used)]
 

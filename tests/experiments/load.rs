@@ -35,8 +35,8 @@ fn loaded() -> Option<Loaded> {
 }
 
 impl Loaded {
-    /// A sweep of the two functions that matter, whose clients stop once the functions are looked at one by
-    /// one. `meanwhile` is done then.
+    /// A sweep of the two functions that matter, whose clients stop once the functions are tested one by one.
+    /// `meanwhile` is called then.
     #[track_caller]
     fn sweep(&self, more: &[&str], meanwhile: impl FnOnce(&tool::Running)) -> (Run, Value) {
         let json = self.stop.with_extension("json");
@@ -109,7 +109,7 @@ fn a_sweep_whose_load_pauses_goes_on() {
     assert!(counted(&found).iter().all(|slice| slice["units"].as_f64() > Some(0.0)), "{shown}");
 }
 
-/// A service that answers no request any more is not one whose clients have gone.
+/// A service that no longer answers requests is not one whose clients have gone.
 #[test]
 fn a_service_that_deadlocks_is_said_to_stand_still() {
     let folder = tempfile::tempdir().unwrap();
@@ -130,7 +130,7 @@ fn a_service_that_deadlocks_is_said_to_stand_still() {
     assert_eq!(found["load_changes"][0]["unanswered"], 1, "{shown}");
 }
 
-/// The function that matters most is said not to, if what it lets others be answered counts as work.
+/// The most important function would seem not to matter if the "busy" answers that it causes counted as work.
 #[test]
 fn answers_that_say_busy_leave_no_verdict() {
     let Some(service) = planted("refusing") else { return };
@@ -156,7 +156,7 @@ fn answers_that_say_busy_leave_no_verdict() {
     assert_eq!(found["validity"]["holds"], false, "{shown}");
 }
 
-/// Requests that fail are no work, however long they take.
+/// Failed requests are not work, however long they take.
 #[test]
 fn requests_that_fail_while_a_function_is_delayed_end_the_sweep() {
     let Some(service) = planted("failing") else { return };

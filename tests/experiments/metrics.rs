@@ -1,5 +1,5 @@
-//! What counts the work of a service: commands, benchmarks, several at once, and what is said of those that
-//! cannot serve.
+//! Ways to count a service's work: commands, benchmarks, several at once, and messages about those that do
+//! not work.
 
 #![allow(clippy::unwrap_used)]
 
@@ -77,7 +77,7 @@ fn a_command_may_count_the_units() {
     found.assert_sensitivity("render", 1.0);
 }
 
-/// What begins with one function and ends with another takes what it takes, however many come.
+/// The time from the start of one function to the end of another is measured, for any number of requests.
 #[test]
 fn units_may_begin_with_one_function_and_end_with_another() {
     let Some(service) = planted("open") else { return };
@@ -179,7 +179,7 @@ fn a_slice_may_be_a_run_of_a_benchmark() {
     let run = service.sweep(&[&RENDER[..], &regex].concat());
     assert_eq!(run.status.code(), Some(0), "{}", run.stderr);
     assert!(run.stdout.contains("unit: unit that the benchmark counts; one takes 25ms"), "{}", run.stdout);
-    // One that fails is told of, with what it said.
+    // One that fails is reported, with its output.
     let run = service.sweep(&[&RENDER[..], &["--bench", "echo no luck >&2; exit 4"]].concat());
     assert_eq!(run.status.code(), Some(2), "{}", run.stderr);
     assert!(run.stderr.contains("failed (exit status: 4): no luck"), "{}", run.stderr);

@@ -1,5 +1,4 @@
-//! What a sweep does with functions that are called what no target can name, or hardly: the others get their
-//! verdicts.
+//! A sweep with functions whose names no target, or hardly one, can express: the others get their verdicts.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,4 @@
-//! Pages that guards and metrics read: only at the address that was given, and only numbers that can be
-//! counted with.
+//! Pages that guards and metrics read: only at the given address, and only valid numbers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -39,7 +38,7 @@ fn page(text: &str) -> SocketAddr {
     serve(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}", text.len()))
 }
 
-/// Where nobody listens.
+/// An address without a listener.
 fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -61,7 +60,7 @@ fn a_page_is_asked_at_its_own_address_and_nowhere_else() {
         "HTTP/1.1 302 Found\r\nLocation: http://{elsewhere}/health\r\nContent-Length: 0\r\n\
          Connection: close\r\n\r\n"
     ));
-    // A proxy that says of everybody that they are well.
+    // A proxy that reports every service as healthy.
     for (asked, words) in [(nobody(), "refused"), (redirect, "redirects are not followed")] {
         let url = format!("http://{asked}/health");
         let guard = [&UNIT[..], &["--for", "60s", "--guard", &url]].concat();
@@ -128,8 +127,8 @@ fn count(mut stream: TcpStream, units: u64) {
     let _ = stream.write_all((head + &text).as_bytes());
 }
 
-/// Whatever becomes of the page while functions are delayed, the sweep ends soon and without a verdict, and
-/// says why.
+/// Whatever happens to the page while functions are delayed, the sweep ends soon, without a verdict and with
+/// the reason.
 #[test]
 fn a_metric_that_fails_in_a_sweep_leaves_no_verdict() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Services of which it is known what matters (tests/fixtures/planted.py): `sweep` finds it.
+//! Services in which it is known what matters (tests/fixtures/planted.py): `sweep` finds it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,9 +17,9 @@ use crate::{share::Share, sweep::assert_same_report};
 
 pub(crate) const UNIT: [&str; 2] = ["--progress", "*/planted.py:unit"];
 
-/// What tells apart the functions of which all shows, and those of which nothing does. These services run
-/// beside each other, and on machines that others use too: a little shows of every delay there. Nobody waits
-/// for their units, so that delays may be as long as tells it soon.
+/// The rule that separates functions whose delays show fully from those whose delays are hidden. These
+/// services run beside each other, and on machines that others use too, so every delay shows a little. No
+/// user waits for their units, so delays may be as long as gives an early result.
 const ALL_OR_NOTHING: [&str; 6] = ["--threshold", "0.25", "--worth", "1.5%", "--max-slowdown", "30%"];
 
 /// A running service, with its share of the machine.
@@ -28,7 +28,7 @@ pub(crate) struct Planted {
     _share: Share,
 }
 
-/// Starts one; `None` where this machine has no Python for it, or cannot attach to it, which is told as a
+/// Starts one; `None` if this machine has no Python for it, or cannot attach to it, which is reported as a
 /// skip.
 #[track_caller]
 pub(crate) fn planted(kind: &str) -> Option<Planted> {
@@ -41,13 +41,13 @@ pub(crate) fn planted_with(kind: &str, more: &[&str]) -> Option<Planted> {
     start(kind, more, Share::small)
 }
 
-/// The same of one that keeps a processor busy, or has more than one process.
+/// The same for one that keeps a processor busy, or has more than one process.
 #[track_caller]
 pub(crate) fn planted_large(kind: &str) -> Option<Planted> {
     start(kind, &[], Share::large)
 }
 
-/// The same of one that is asked for no verdict.
+/// The same for one without an expected verdict.
 #[track_caller]
 pub(crate) fn planted_tiny(kind: &str) -> Option<Planted> {
     start(kind, &[], Share::tiny)
@@ -93,16 +93,16 @@ impl Planted {
         tool::run(&all, Duration::from_secs(300)).unwrap()
     }
 
-    /// What sweeps of these functions find, with their verdicts. Where the machine is busy with something
-    /// else, a sweep may leave them undecided, or say what is true of a busy machine alone, and another one
-    /// is made that may take longer. Any other wrong verdict is one, and so is the last one.
+    /// The findings of sweeps of these functions, with their verdicts. If the machine is busy with other
+    /// work, a sweep may leave them undecided, or find what is only true of a busy machine; then another,
+    /// longer one is made. Any other wrong verdict is a failure, and so is the last one.
     #[track_caller]
     pub(crate) fn decided(&self, unit: &[&str], verdicts: &[(&str, &str)]) -> Found {
         let functions: Vec<&str> = verdicts.iter().map(|(name, _)| *name).collect();
         self.decided_of(&functions, "15s", unit, verdicts)
     }
 
-    /// The same of functions that may have to be found first, with the time of the first sweep.
+    /// The same for functions that may have to be found first, with the time of the first sweep.
     #[track_caller]
     pub(crate) fn decided_of(
         &self,
@@ -170,15 +170,16 @@ impl Found {
         self.json["factors"].as_array().unwrap().iter().find(|factor| factor["name"] == name)
     }
 
-    /// Whether more time would tell more: the function is undecided, or was not found yet. What a sweep that
-    /// was disturbed says is true of a disturbed service, of which nothing was planted.
+    /// Whether more time would help: the function is undecided, or was not found yet. The findings of a
+    /// disturbed sweep are true for a disturbed service, in which nothing was planted.
     pub(crate) fn is_open(&self, name: &str, verdict: &str) -> bool {
         self.find(name).is_none_or(|factor| {
             factor["verdict"] == "undecided" || self.was_disturbed() && factor["verdict"] != verdict
         })
     }
 
-    /// Whether delays took longer than was asked for, or processors were taken, so that the report says so.
+    /// Whether the report says that delays took longer than requested, or that other processes took
+    /// processors.
     fn was_disturbed(&self) -> bool {
         let is_above = |number: &Value, most: f64| number.as_f64().is_some_and(|number| number > most);
         is_above(&self.json["validity"]["delivered_over_asked"], 1.1)
@@ -192,8 +193,8 @@ impl Found {
         }
     }
 
-    /// Whatever else the machine does: the other verdict than this is not given, and where there is an
-    /// interval, the truth is in it, or near it.
+    /// Whatever else the machine does: no other verdict than this is given, and if there is an interval, the
+    /// truth is in it, or near it.
     #[track_caller]
     pub(crate) fn assert_not_wrong(&self, name: &str, verdict: &str, truth: f64) {
         let factor = self.factor(name);
@@ -204,14 +205,14 @@ impl Found {
         }
     }
 
-    /// The truth is in the interval, or so near to it that it is in one of twice the width: of twenty
-    /// intervals of 95 % one misses it.
+    /// The truth is in the interval, or near enough to be in one of twice the width: of twenty intervals of
+    /// 95 %, one misses it.
     #[track_caller]
     pub(crate) fn assert_sensitivity(&self, name: &str, truth: f64) {
         self.assert_sensitivity_within(name, truth, truth);
     }
 
-    /// The same where the truth is known to lie between two numbers.
+    /// The same if the truth is between two numbers.
     #[track_caller]
     pub(crate) fn assert_sensitivity_within(&self, name: &str, least: f64, most: f64) {
         let number = |key: &str| self.factor(name)[key].as_f64().unwrap();
@@ -257,7 +258,7 @@ fn what_keeps_the_gil_matters() {
     found.assert_sensitivity("compute", 1.0);
 }
 
-/// Nothing is said to matter where nothing does.
+/// If nothing matters, no function is said to.
 #[test]
 fn nothing_matters_to_a_device() {
     let Some(service) = planted("nothing") else { return };
@@ -285,7 +286,7 @@ fn what_one_lock_guards_matters() {
     found.assert_sensitivity_within("inside", 1.0, 1.1);
 }
 
-/// Arrivals set the throughput: nothing changes it, and nothing is said.
+/// Arrivals set the throughput: no function changes it, and there is no verdict.
 #[test]
 fn nothing_is_said_of_a_service_below_its_capacity() {
     let Some(service) = planted("open") else { return };
@@ -295,7 +296,7 @@ fn nothing_is_said_of_a_service_below_its_capacity() {
     assert!(found.json["verdict"].as_str().unwrap().starts_with("No verdict"), "{}", found.printed);
 }
 
-/// There, latency tells.
+/// There, latency shows it.
 #[test]
 fn latency_tells_what_matters_below_the_capacity() {
     let Some(service) = planted("open") else { return };
@@ -306,7 +307,7 @@ fn latency_tells_what_matters_below_the_capacity() {
     assert_eq!((&found.json["by"], &found.json["open_loop"]), (&"latency".into(), &true.into()));
 }
 
-/// Three of a thousand functions are worth a look, and matter.
+/// Three of a thousand functions are worth testing, and matter.
 #[test]
 fn three_of_a_thousand_functions_are_found() {
     let Some(service) = planted("thousand") else { return };
@@ -343,7 +344,7 @@ fn nothing_has_to_be_said_of_a_server() {
     assert_eq!(found.factor("render")["sharing"]["with_units"]["threads"], 1, "{}", found.printed);
 }
 
-/// Nothing has to be said of a loop without sockets: its unit is the function that it calls again and again.
+/// A loop without sockets needs no options: its unit is the function that it calls again and again.
 #[test]
 fn a_loop_without_sockets_has_a_unit_too() {
     let Some(service) = planted("training") else { return };
@@ -357,7 +358,7 @@ fn a_loop_without_sockets_has_a_unit_too() {
 fn a_thread_that_shares_the_gil_matters() {
     let Some(service) = planted_large("background") else { return };
     let found = service.decided(&UNIT, &[("tick", "matters"), ("crunch", "matters")]);
-    // The report says through what.
+    // The report says by which means.
     let with_units = |name: &str| &found.factor(name)["sharing"]["with_units"];
     assert_eq!((&with_units("tick")["gil"], &with_units("tick")["threads"]), (&true.into(), &0.into()));
     assert_eq!(with_units("crunch")["threads"], 1, "{}", found.printed);

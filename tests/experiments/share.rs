@@ -10,17 +10,17 @@ static TAKEN: Mutex<usize> = Mutex::new(0);
 static GIVEN_BACK: Condvar = Condvar::new();
 
 impl Share {
-    /// Of a service that waits for most of its time, and is asked for no verdict.
+    /// For a service that mostly waits, and has no expected verdict.
     pub(crate) fn tiny() -> Self {
         Self::take(1)
     }
 
-    /// Of a service that waits for most of its time: a processor. Blocks until there is one.
+    /// For a service that mostly waits: a processor. Blocks until there is one.
     pub(crate) fn small() -> Self {
         Self::take(2)
     }
 
-    /// Of a service that keeps a processor busy, or has more than one process: half of another one as well,
+    /// For a service that keeps a processor busy, or has more than one process: half of another one as well,
     /// for the tool.
     pub(crate) fn large() -> Self {
         Self::take(3)

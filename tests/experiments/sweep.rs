@@ -60,7 +60,7 @@ fn a_unit_that_never_comes_is_told_of() {
     assert!(run.stderr.contains("none of the selected functions was called"), "{}", run.stderr);
 }
 
-/// Preparation is part of the time that a sweep may take, and is told of.
+/// Preparation is part of the time that a sweep may take, and is reported.
 #[test]
 fn preparation_that_leaves_no_time_is_told_of() {
     let Some(service) = planted_tiny("shadow") else { return };
@@ -165,7 +165,7 @@ pub(crate) fn assert_same_report(json: &std::path::Path, printed: &str) {
     assert_eq!(again.stdout, fs::read_to_string(json).unwrap());
 }
 
-/// Without targets, the program's own functions are looked at; a plan delays nothing.
+/// Without targets, the program's own functions are tested; a plan delays nothing.
 #[test]
 fn a_plan_says_how_sure_it_would_be() {
     let Some(service) = planted_tiny("shadow") else { return };

@@ -1,4 +1,4 @@
-//! Services that need the whole machine. They come last: what waits for all of it keeps no other one waiting.
+//! Services that need the whole machine. They come last: a test that waits for all of it holds up no other.
 
 #![allow(clippy::unwrap_used)]
 

@@ -22,7 +22,7 @@ use speed_bump_session::targets::{ParsedTargets, selector};
 use speed_bump_testing::wait::wait_until;
 
 const SELECTOR: usize = 4096;
-/// Two selectors fit, used in turn.
+/// It has room for two selectors, used in turn.
 const SELECTOR_BYTES: usize = 64 << 10;
 const FUNCTIONS: usize = SELECTOR + 2 * SELECTOR_BYTES;
 const NAMES_BYTES: usize = 1 << 20;
@@ -98,7 +98,7 @@ impl Control {
         assert!(bytes.len() <= SELECTOR_BYTES);
         let generation = self.head().generation.load(Ordering::Relaxed) + 1;
         let place = SELECTOR + (generation % 2) as usize * SELECTOR_BYTES;
-        // SAFETY: in the map, where nobody reads before the generation says so.
+        // SAFETY: in the map, where no reader looks before the generation says so.
         unsafe {
             self.map.as_mut_ptr().add(place).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         }

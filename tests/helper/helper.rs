@@ -34,7 +34,7 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 fn a_survey_finds_what_is_loaded_and_installs_nothing() {
     on_each(all(), |python| {
         let mut service = start(python);
-        let hits = Hits::of(STUB);
+        let hits = Hits::at_stub(STUB);
         let control = Control::new(
             "*/calls.py:outer*\n*/calls.py:K.*\n*/calls.py:late\n!*:*.m\n",
             HelperCommand::Survey,
@@ -96,7 +96,7 @@ fn calls_are_counted_exactly() {
             ("times(3, late, 1)", 3),
             ("times(5000, plain, 1)", 5000),
         ] {
-            // `say` is a function of the fixture as well, called once with every answer.
+            // `say` is a function of the fixture too, called once with every answer.
             let said = 1;
             let count = hits.during(|| drop(service.ask(command).unwrap()));
             assert_eq!(count, calls + said, "{python}: {command}");
@@ -115,7 +115,7 @@ fn both_forms_of_the_stub_are_run_into() {
             continue;
         }
         let mut service = start(python);
-        let hits = Hits::of(stub);
+        let hits = Hits::at_stub(stub);
         let control = Control::new("*:plain\n", HelperCommand::Run);
         control.head().stub_form.store(form, std::sync::atomic::Ordering::Relaxed);
         assert_eq!(attach(&mut service, &hits, &control), 0);
@@ -128,7 +128,7 @@ fn both_forms_of_the_stub_are_run_into() {
 fn a_survey_can_be_followed_by_a_session_and_a_session_by_a_survey() {
     on_each(monitored(), |python| {
         let mut service = start(python);
-        let hits = Hits::of(STUB);
+        let hits = Hits::at_stub(STUB);
         let control = Control::new("*/calls.py:plain\n", HelperCommand::Survey);
         assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
         control.wait_for(State::Active);
@@ -184,13 +184,13 @@ fn new_targets_apply_to_everything() {
 fn a_tool_id_that_is_taken_or_lost() {
     on_each(monitored(), |python| {
         let mut service = start(python);
-        let hits = Hits::of(STUB);
+        let hits = Hits::at_stub(STUB);
         service.ask("for i in range(6): sys.monitoring.use_tool_id(i, 'other')").unwrap();
         let control = Control::new("*/calls.py:plain\n", HelperCommand::Run);
         assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
         control.wait_for(State::Failed);
         assert!(control.failed_with(Failure::NoToolId), "{python}: {}", control.failure());
-        // One that is free is found, whichever it is.
+        // The free one is found, whichever it is.
         service.ask("sys.monitoring.free_tool_id(1)").unwrap();
         wait_until("the thread's end", || Ok(threads(&service) == 1)).unwrap();
         let control = Control::new("*/calls.py:plain\n", HelperCommand::Run);
@@ -215,7 +215,7 @@ fn a_bad_block_is_refused_and_changes_nothing() {
     let Some(python) = all().last() else { return skip!("no Python") };
     use std::sync::atomic::Ordering::Relaxed;
     let mut service = start(python);
-    let hits = Hits::of(STUB);
+    let hits = Hits::at_stub(STUB);
     let spoil: [&dyn Fn(&Control); 11] = [
         &|control| control.head().magic.store(1, Relaxed),
         &|control| control.head().version.store(999, Relaxed),
@@ -242,7 +242,7 @@ fn a_bad_block_is_refused_and_changes_nothing() {
         assert_eq!(attach(&mut service, &hits, &control), i64::from(Failure::BadBlock as u32));
         assert_eq!((threads(&service), descriptors(&service)), (1, open));
     }
-    // A selector is looked at by the thread.
+    // The thread checks a selector.
     let control = Control::new("*:*\n", HelperCommand::Survey);
     control.head().selector_length.store(u64::MAX, Relaxed);
     assert_eq!(attach(&mut service, &hits, &control), 0);
@@ -257,7 +257,7 @@ fn a_full_table_is_said() {
     }
     let Some(python) = all().last() else { return skip!("no Python") };
     let mut service = start(python);
-    let hits = Hits::of(STUB);
+    let hits = Hits::at_stub(STUB);
     let control = Control::with_capacity("*:*\n", HelperCommand::Survey, 8);
     assert_eq!(attach(&mut service, &hits, &control), 0);
     control.wait_for(State::Active);
@@ -290,7 +290,7 @@ fn a_python_that_begins_later_in_a_scope_of_its_own() {
     let built =
         std::process::Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).arg("-ldl").status();
     assert!(built.unwrap().success());
-    let hits = Hits::of(STUB);
+    let hits = Hits::at_stub(STUB);
     let control = Control::new("<string>:plain\n", HelperCommand::Survey);
     let mut child = std::process::Command::new(program)
         .arg(library)
@@ -315,7 +315,7 @@ fn a_python_that_begins_later_in_a_scope_of_its_own() {
     assert!(wait_for_exit(&mut child).unwrap().success());
 }
 
-/// What reports calls in a sub-interpreter is begun by a hook there, which must not take another's place.
+/// A hook starts the reports of calls in a sub-interpreter; it must not replace another tool's.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn sub_interpreters_with_a_hook_are_said() {

@@ -15,7 +15,7 @@ use speed_bump_testing::{
 use speed_bump_tests::calls::{counts, one_of_each_version, script, start};
 use speed_bump_tests::helper::{GETPPID, attach, on_each, one_by_one};
 
-/// What is run, and which functions it calls how often.
+/// The statements to run, and how often they call which functions.
 type Case = (&'static str, &'static [(&'static str, u64)]);
 
 #[test]

@@ -78,7 +78,7 @@ fn children_that_call_at_once_live_to_tell() {
         for (flags, most) in [(&["--delay", "1us"], 105), (&["--no-children", "--delay=1us"], 100)] {
             let mut service = start(python, &[]);
             let session = attach(&service, "*calls.py:plain\n", flags);
-            // So often that the kernel has made the best of the probe.
+            // Often enough that the kernel has optimised the probe.
             service.ask("times(100, plain, 1)").unwrap();
             for _ in 0..5 {
                 let at_once = "pid = os.fork() or (plain(1), os._exit(7)); say(status=os.waitpid(pid, 0)[1])";

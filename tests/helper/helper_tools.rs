@@ -1,4 +1,4 @@
-//! Other tools of `sys.monitoring` in the process: what they hear of, from 3.12 on.
+//! Other tools of `sys.monitoring` in the process: which events they get, from 3.12 on.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -6,7 +6,7 @@ use speed_bump_testing::{PythonBuild, Service, pythons, session::obstacle, side_
 use speed_bump_tests::calls::{counts, start};
 use speed_bump_tests::helper::attach;
 
-/// So many sessions in a row, each with another tool id, go by one restart of all events.
+/// This many sessions in a row, each with another tool id, need only one restart of all events.
 const SESSIONS: usize = 2;
 
 fn on_each(case: impl Fn(&PythonBuild) + Sync) {
@@ -18,7 +18,7 @@ fn on_each(case: impl Fn(&PythonBuild) + Sync) {
     }
 }
 
-/// A coverage tool, which hears of each function once and disables it then.
+/// A coverage tool, which gets one event for each function and then disables it.
 fn with_tool(python: &PythonBuild) -> Service {
     let mut service = start(python, &[]);
     let heard = "def heard(code, offset):\\n HEARD.append(code.co_name)\\n return sys.monitoring.DISABLE\\n";
@@ -32,14 +32,14 @@ fn with_tool(python: &PythonBuild) -> Service {
     service
 }
 
-/// How often it has heard of `plain` and `other`.
+/// How many events it got for `plain` and `other`.
 fn heard(service: &mut Service) -> u64 {
     let ask = "say(heard=HEARD.count('plain') + HEARD.count('other'))";
     service.ask(ask).unwrap()[0]["heard"].as_u64().unwrap()
 }
 
-/// What another tool hears of once more when the first session of a process begins, as nobody knows then who
-/// has had the helper's tool ids before.
+/// The events that another tool gets again when the first session of a process starts, since it is unknown
+/// who had the helper's tool ids before.
 const ONCE_MORE: u64 = 2;
 
 #[test]
@@ -57,7 +57,7 @@ fn what_another_tool_has_disabled_is_reported_to_it_again_with_every_second_sess
             assert_eq!(counts(&ended, unselected), (0, 0), "{python}, session {session}");
             assert_eq!(heard(&mut service), 2 + ONCE_MORE, "{python}, session {session}");
         }
-        // From then on it is heard of again, once, and counts are exact all the same.
+        // From then on it gets events again, once, and counts are exact all the same.
         for session in 0..SESSIONS {
             let attached = attach(&service, "*/calls.py:plain\n*/calls.py:other\n", &["--delay", "1us"]);
             service.ask("times(10, plain, 1); times(10, other, 1)").unwrap();

@@ -31,7 +31,7 @@ struct Attributes {
 
 impl Hits {
     /// Counts from now on, at the stub of this name.
-    pub(crate) fn of(stub: &str) -> Self {
+    pub(crate) fn at_stub(stub: &str) -> Self {
         let image = tempfile::Builder::new().suffix(".so").tempfile().unwrap();
         std::fs::write(image.path(), IMAGE).unwrap();
         let counters = Counters::at(image.path(), offset(stub));

@@ -1,4 +1,4 @@
-//! Processes with more mappings, threads and children than any service has: what looks at them takes little
+//! Processes with more mappings, threads and children than any service has: inspecting them takes little
 //! memory, and ends.
 
 #![allow(clippy::unwrap_used)]
@@ -9,7 +9,7 @@ use speed_bump_testing::{Fixture, Service, session::obstacle, skip};
 
 use crate::hostile_memory::tool::Tool;
 
-/// What the tool has in memory, in MiB.
+/// The tool's memory, in MiB.
 const MAX_MIB: i64 = 192;
 const TARGETS: &str = "native:*/program:work delay=0\n";
 

@@ -1,5 +1,5 @@
-//! Files that are not what their names say: copies that overlayfs has made of programs that run, and what a
-//! process has mounted where its files are looked for.
+//! Files that are not what their names say: copies that overlayfs has made of running programs, and files
+//! that a process has mounted where we search for its files.
 
 #![allow(clippy::unwrap_used)]
 
@@ -95,7 +95,7 @@ fn files_that_nothing_leads_to_are_named() {
                 assert!(words.iter().all(|word| said.contains(word)), "{said}");
             }
         }
-        // One target that can be counted does not wait for another function of it that cannot.
+        // A target that can be counted does not wait for another target's function that cannot.
         let session = Attached::start(service.pid(), "native:*:work_cold\nnative:*:getppid\n", &[]);
         assert!(session.is_err(), "{session:?}");
         let session = Attached::start(service.pid(), "native:*:getppid\nnative:*:getp[p]id\n", &[]).unwrap();
@@ -200,7 +200,7 @@ impl OfNobody {
     /// Starts it after a script that mounts. Nothing where no such Python can be run by every user.
     fn start(fits: impl Fn(&PythonBuild) -> bool, mounts: &str) -> Option<Self> {
         let python = everybody::python(fits).unwrap()?;
-        let script = everybody::Copy::of(&places::fixtures().join("service.py")).unwrap();
+        let script = everybody::Copy::new(&places::fixtures().join("service.py")).unwrap();
         let own = python.command(script.path());
         let mut command = Mounter::Nobody.command(&format!(r#"{mounts} exec "$@""#));
         command.arg("sh").arg(own.get_program()).args(own.get_args()).arg("0");

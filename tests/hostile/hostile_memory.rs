@@ -22,7 +22,7 @@ use tool::Tool;
 
 /// A user that owns nothing.
 const NOBODY: u32 = 65_534;
-/// What the loader may have resident in these tests, in MiB: three times what it has where nobody is hostile.
+/// The most memory of the loader in these tests, in MiB: three times what it takes if no target is hostile.
 const BOUND_MIB: i64 = 128;
 
 fn folder_of(fixture: &Path) -> PathBuf {
@@ -65,7 +65,7 @@ fn a_control_block_full_of_huge_names_is_bounded() {
     let Some(python) = everybody::python(|_| true).unwrap() else {
         return skip!("{}", everybody::NO_PYTHON);
     };
-    let script = everybody::Copy::of(&folder_of(Path::new("control_block.py"))).unwrap();
+    let script = everybody::Copy::new(&folder_of(Path::new("control_block.py"))).unwrap();
     // Some, and more than there is room for.
     for records in [65, 65_536] {
         let service = filling(&python, script.path(), records);
@@ -77,7 +77,7 @@ fn a_control_block_full_of_huge_names_is_bounded() {
     }
 }
 
-/// A process that writes so into the control block while it is there.
+/// A process that writes this into the control block repeatedly.
 fn scribbling(python: &PythonBuild, script: &Path, mode: &str) -> Service {
     let mut command = python.command(script);
     command.arg(mode);
@@ -119,7 +119,7 @@ fn a_control_block_that_is_written_meanwhile_is_reported_with_care() {
     let Some(python) = everybody::python(|_| true).unwrap() else {
         return skip!("{}", everybody::NO_PYTHON);
     };
-    let script = everybody::Copy::of(&folder_of(Path::new("scribbler.py"))).unwrap();
+    let script = everybody::Copy::new(&folder_of(Path::new("scribbler.py"))).unwrap();
     let cases = ["nameless", "counts", "rows", "head", "all"];
     side_by_side::on_each(&cases, |mode| {
         for flags in [&["--times", "--callers"][..], &["--delay", "10us"]] {
@@ -129,7 +129,7 @@ fn a_control_block_that_is_written_meanwhile_is_reported_with_care() {
             let ended = Tool::session(&flags, service.pid(), "py:*/scribbler.py:victim\n").finish();
             let said = ended.said();
             assert!(!said.contains("panicked"), "{case}: {said}");
-            // What says that its helper failed, while the session waits for it, is refused.
+            // A claim that its helper failed, while the session waits for it, is refused.
             if ["head", "all"].contains(mode) && ended.status.code() == Some(4) {
                 assert!(said.contains("the helper does not work in this process"), "{case}: {said}");
                 assert_works(&mut service, &case);
@@ -157,7 +157,7 @@ fn a_sweep_of_a_process_that_writes_its_counters_ends() {
     let Some(python) = everybody::python(|_| true).unwrap() else {
         return skip!("{}", everybody::NO_PYTHON);
     };
-    let script = everybody::Copy::of(&folder_of(Path::new("scribbler.py"))).unwrap();
+    let script = everybody::Copy::new(&folder_of(Path::new("scribbler.py"))).unwrap();
     side_by_side::on_each(&["counts", "rows", "all"], |mode| {
         let mut service = scribbling(&python, script.path(), mode);
         let flags = ["sweep", "--for", "6s", "--progress", "py:*/scribbler.py:victim"];

@@ -1,5 +1,5 @@
-//! What a target named for the eyes of whoever looks at it reaches the terminal as text, and as nothing else:
-//! it sets no title, moves no cursor, turns no line around, and forges no line of the tool.
+//! Names of a target that try to deceive its viewer reach the terminal as text and nothing else: they set no
+//! title, move no cursor, reverse no line, and forge no line of the tool.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -23,13 +23,13 @@ use speed_bump_testing::{
 };
 use tempfile::TempDir;
 
-/// Whose the targets are.
+/// The user of the targets.
 const NOBODY: u32 = 65_534;
 
-/// What is to be believed to be the tool's own words.
+/// A text that should look like the tool's own.
 const FORGED: &str = "speed-bump-ebpf: error: forged";
 
-/// Names of functions: what a terminal would obey, what nobody sees, and what is ordinary text elsewhere.
+/// Names of functions: text that a terminal would obey, invisible text, and text that is ordinary elsewhere.
 const NAMES: [&str; 14] = [
     "title\u{1b}]0;owned\u{7}",
     "forger\nspeed-bump-ebpf: error: forged",
@@ -59,9 +59,9 @@ struct Hostile {
 
 #[derive(Clone, Copy, Default)]
 struct Also {
-    /// Says in the helper's place that it failed.
+    /// Reports a failure in the helper's place.
     in_helpers_place: bool,
-    /// Ends, and is waited for by nobody.
+    /// Ends, and no process waits for it.
     zombie: bool,
 }
 
@@ -154,7 +154,7 @@ fn without_drawing(raw: &str) -> String {
     text.replace('\r', "\n")
 }
 
-/// Holds nothing that a terminal obeys, nothing that nobody sees, and no line that the tool did not write.
+/// Contains nothing that a terminal obeys, nothing invisible, and no line that the tool did not write.
 fn is_text(text: &str) {
     for c in text.chars() {
         let is_hidden = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
@@ -286,7 +286,7 @@ fn errors_show_names_for_what_they_are() {
     let run = hostile.run(&first);
     assert!(run.stderr.contains("(c\\x1b[8m\\n\\rspeed-b) is a zombie"), "{}", run.stderr);
 
-    // Names that were given, which somebody may have taken from elsewhere.
+    // Names that the user gave, and may have copied from elsewhere.
     let named = format!("no\u{1b}]0;owned\u{7}\n{FORGED}");
     let shown = format!("no\\x1b]0;owned\\x07\\n{FORGED}");
     let elsewhere = hostile.folder.path().join(&named);

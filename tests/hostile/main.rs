@@ -1,4 +1,4 @@
-//! Targets that want to harm whoever looks at them: by names, files and memory.
+//! Targets that attack their viewer: by names, files and memory.
 
 mod hostile_crowds;
 mod hostile_files;

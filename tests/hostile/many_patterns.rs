@@ -1,5 +1,5 @@
-//! Ten thousand patterns that could match in many ways, and names that nearly do: whoever tries all ways
-//! never ends, and whoever holds the interpreter meanwhile stops the program.
+//! Ten thousand patterns that could match in many ways, and names that nearly do: trying all ways would never
+//! end, and doing so with the interpreter's lock would stop the program.
 
 #![allow(clippy::unwrap_used)]
 
@@ -55,7 +55,7 @@ fn ten_thousand_patterns_do_not_stop_a_python_program() {
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
-    // Fewer functions than are looked at in one go where that is quick.
+    // Fewer functions than are judged in one go if that is quick.
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("hostile/many_patterns/target.py");
     // By frame evaluation, and by `sys.monitoring`.
     let old = pythons().iter().find(|python| python.minor() < (3, 12));

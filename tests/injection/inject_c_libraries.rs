@@ -18,7 +18,7 @@ impl Running {
     /// Starts a program and waits for its first line.
     fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let lines = Lines::of(child.stdout.take().unwrap());
+        let lines = Lines::read(child.stdout.take().unwrap());
         let running = Self(child, lines);
         running.1.line().unwrap();
         running

@@ -22,14 +22,14 @@ use speed_bump_testing::{
 
 use crate::support;
 
-/// What `calls.c` is made to wait for. A machine that is too busy to interrupt a call three times before it
-/// is over gets another try, with a longer one. A call that was interrupted in time gets none.
+/// The calls that `calls.c` waits in. If the machine is too busy to interrupt a call three times before it is
+/// over, the call gets another try, with a longer time. A call that was interrupted in time gets none.
 const TIMES: [Duration; 3] = [Duration::from_secs(3), Duration::from_secs(9), Duration::from_secs(27)];
 /// What an untimed call is given, which does not matter.
 const UNTIMED: Duration = Duration::from_secs(1);
 /// At which part of its time it is interrupted.
 const INTERRUPTED_AT: [u32; 3] = [20, 45, 70];
-/// How many are looked at at a time; nearly all of them wait.
+/// How many we run at a time; nearly all of them wait.
 const WORKERS: usize = 6;
 /// Calls that the kernel ends with `EINTR` when a process is stopped and continued (signal(7)), if they have
 /// a limit.
@@ -42,7 +42,7 @@ struct Waiting {
     since: Instant,
 }
 
-/// What a call came to.
+/// The result of a call.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     result: i64,
@@ -54,7 +54,7 @@ impl Waiting {
         let mut command = Command::new(program);
         command.args([name, &time.as_millis().to_string()]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let lines = Lines::of(child.stdout.take().unwrap());
+        let lines = Lines::read(child.stdout.take().unwrap());
         assert_eq!(lines.line().unwrap(), "ready", "{name}");
         Self { child, lines, since: Instant::now() }
     }
@@ -166,7 +166,7 @@ fn timed_once(program: &Path, name: &str, time: Duration) -> Result<Option<Strin
     if outcome != expected || early {
         return Ok(Some(format!("{name}: {outcome:?} after {took:?} of {time:?}, alone {expected:?}")));
     }
-    // Two seconds later than it should be, at least: nobody is kept from a processor for so long.
+    // At least two seconds later than it should be: no thread is kept from a processor for that long.
     if !noticed && took >= anew {
         return Ok(Some(format!("{name}: {took:?} of {time:?}, as if it had begun anew")));
     }

@@ -177,7 +177,7 @@ fn another_program_takes_its_place() {
     program.prints().unwrap();
 }
 
-/// Executes itself anew all the time: what was found out about it may be of another program a moment later.
+/// Executes itself again and again: the facts about it may belong to another program a moment later.
 const RESTLESS: &str = "\
 import os, sys, time
 print(flush=True)

@@ -11,7 +11,7 @@ use speed_bump_testing::{Fixture, pythons, skip, wait::wait_for};
 use crate::{program::Program, support};
 
 /// A name, and a script that is practically never in the interpreter, and prints a line now and then. A call
-/// takes much longer than looking does, so that looking alone would not find it there.
+/// takes much longer than a check, so that random checks would not find the thread in the interpreter.
 const PROGRAMS: &[(&str, &str)] = &[
     (
         "hashing",

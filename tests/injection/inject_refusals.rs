@@ -1,5 +1,5 @@
-//! What cannot be injected into is refused with the reason, and what goes wrong midway leaves the process as
-//! it was.
+//! Processes that cannot be injected into are refused with the reason, and a failure midway leaves the
+//! process unchanged.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -36,7 +36,7 @@ fn limits() -> Limits {
     Limits { safe_point: Duration::from_millis(300), call: Duration::from_millis(100) }
 }
 
-/// That the process is as it was and goes on, and takes the helper yet.
+/// The process is unchanged and goes on, and still accepts the helper.
 fn unharmed(process: &Process, before: &support::Traces) {
     assert!(process.is_alive());
     assert_eq!(support::traces(process), *before);

@@ -1,5 +1,4 @@
-//! Threads with stacks too small to be borrowed stand in nobody's way, and do not notice that they were
-//! considered.
+//! Threads with stacks too small for borrowing do no harm, and do not notice that they were considered.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -50,7 +49,7 @@ fn waits_of_threads_that_are_not_borrowed_are_not_broken_off() {
     let fixture = Fixture::compile(&source, &["-pthread"]).unwrap();
     let mut command = Command::new(fixture.program());
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let lines = Lines::of(child.stdout.take().unwrap());
+    let lines = Lines::read(child.stdout.take().unwrap());
     assert_eq!(lines.line().unwrap(), "ready");
     let process = support::open(child.id().cast_signed());
     let injected = support::inject_here(&process);
@@ -63,7 +62,7 @@ fn waits_of_threads_that_are_not_borrowed_are_not_broken_off() {
     assert_eq!(injected.unwrap().thread, process.pid());
 }
 
-/// What does not change is not to be waited for: the message says what would help.
+/// Waiting does not help if nothing changes: the message says what would.
 #[test]
 fn small_stacks_alone_are_told_as_such() {
     let source = "\

@@ -18,7 +18,7 @@ const PRINTING: &str = "import time\nwhile 1: print(flush=True); time.sleep(0.00
 /// Stops at whatever moment.
 const STOPS: u32 = 100;
 
-/// That the loader comes to stand still with no thread of the program in its hand, which goes on.
+/// The loader stops without a borrowed thread, and the program goes on.
 fn goes_on_without(loader: &Loader, program: &Program, when: &str) {
     let pid = program.process.pid();
     let is_traced = || {

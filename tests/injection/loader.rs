@@ -87,7 +87,7 @@ pub fn start_loader(target: &Process, image: &Path, fate: &str) -> Loader {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = Lines::of(child.stdout.take().unwrap());
+    let lines = Lines::read(child.stdout.take().unwrap());
     while lines.line().is_ok_and(|line| !line.contains("ready")) {}
     Loader { child, stopped: Vec::new() }
 }

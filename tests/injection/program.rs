@@ -27,7 +27,7 @@ impl Program {
         let mut command = python.interpreter();
         command.args(["-c", script]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let lines = Lines::of(child.stdout.take().unwrap());
+        let lines = Lines::read(child.stdout.take().unwrap());
         let process = support::open(child.id().cast_signed());
         let program = Self { child, process, lines };
         program.line();

@@ -70,7 +70,7 @@ pub fn inject_known(
     inject(process, &process.program()?, image, interpreters, &mut fill, limits)
 }
 
-/// Injects the stand-in into a process that ran this program when it was looked at.
+/// Injects the stand-in into a process that ran this program when it was inspected.
 pub fn inject_into(process: &Process, program: &Program) -> Result<Injected, InjectError> {
     let mut fill = |block: &File| fill(block, 0);
     inject(process, program, image(), &[], &mut fill, Limits::default())

@@ -1,5 +1,4 @@
-//! What a tool leaves in the file system that is killed, or may write no more: nothing that the next one does
-//! not take away.
+//! Files that a tool leaves if it is killed, or can write no more: the next tool removes all of them.
 
 #![allow(clippy::unwrap_used)]
 

@@ -76,7 +76,7 @@ const COLD_NS: u64 = 2_000;
 const DELAYED_NS: u64 = 60_000;
 /// By then no call is delayed any more.
 const EXPIRED: Duration = Duration::from_millis(1_500);
-/// Exactness is looked at one session at a time.
+/// We check exactness one session at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// How many moments are tried. More by hand: SPEED_BUMP_STOPS=200.

@@ -1,4 +1,4 @@
-//! Sessions beside each other: what becomes of one is nothing to the others.
+//! Sessions beside each other do not affect each other.
 
 #![allow(clippy::unwrap_used)]
 

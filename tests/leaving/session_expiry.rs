@@ -1,4 +1,4 @@
-//! Delays end by themselves when the loader works no more, whatever became of it.
+//! Delays end by themselves when the loader no longer works, for any reason.
 
 #![allow(clippy::unwrap_used)]
 

@@ -135,7 +135,7 @@ fn read_until(sockets: &Sockets, what: &str, holds: impl Fn(&Reading) -> bool) -
         .unwrap_or_else(|error| panic!("{error:#}: {:?}", sockets.read()))
 }
 
-/// What nobody but an answered request may have counted.
+/// Only an answered request may have been counted.
 fn assert_plain(requests: &Requests) {
     let Requests { more_receives, more_sends, abandoned, in_flight, no_room, .. } = *requests;
     assert_eq!([more_receives, more_sends, abandoned, in_flight, no_room], [0; 5], "{requests:?}");

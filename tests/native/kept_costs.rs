@@ -1,4 +1,4 @@
-//! What one session measured of the machine, the next one uses; and none uses what cannot be trusted.
+//! One session's measurements of the machine serve the next one, unless they cannot be trusted.
 
 #![allow(clippy::unwrap_used)]
 
@@ -173,7 +173,7 @@ fn what_cannot_be_trusted_is_not_used() {
             is_sound();
         }
         assert_eq!(fs::read_to_string(elsewhere).unwrap(), good.to_string());
-        // Where nothing can be kept, nothing is, and nothing is said of it.
+        // If nothing can be kept, nothing is, and there is no message about it.
         mount("tmpfs", Path::new("/run"), "ro");
         let said = exact_session(&mut service);
         assert!(said.contains(MEASURED) && !said.contains("warning"), "{said}");

@@ -363,7 +363,7 @@ fn a_session_says_which_other_functions_are_the_same_code() {
         warnings.contains("`twin_a` of ") && warnings.contains("is one code with `twin_b`"),
         "{warnings}"
     );
-    // Whoever asks for both knows, and most functions are alone.
+    // A user who asks for both knows that, and most functions are alone.
     for (targets, calls) in [("native:*/program:twin_*\n", 10), ("native:*/program:alone\n", 5)] {
         let (counted, warnings) = told(&mut service, targets);
         assert_eq!(counted, calls);

@@ -119,7 +119,7 @@ fn check(name: &str, program: &Path) {
                 (least + of_least, most + of_most)
             });
             let what = format!("{name}, {costs}: {functions:?} {site:?}");
-            // What the choice itself says may count more, may; nothing may count less.
+            // Sites that the choice itself declares may count more; no site may count less.
             let within = hits >= least && (hits <= most || site.exactness != Exactness::Once);
             assert!(within, "{what}: {hits} hits for {least} to {most} calls");
             inexact += usize::from(site.exactness != Exactness::Once);

@@ -1,4 +1,4 @@
-//! Which processes a session is about: what of them can be read, which are refused, and which come along.
+//! Which processes a session covers: which can be read, which are refused, and which are followed.
 
 mod kind_of_lines;
 mod moved_code;

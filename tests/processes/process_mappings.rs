@@ -346,7 +346,7 @@ fn a_process_in_another_pid_namespace() {
     assert_eq!(inner.executable().unwrap(), fixture.program);
 }
 
-/// What [`Privileges`] says is missing decides, and nothing else does, whether a uprobe can be opened.
+/// Only the capabilities that [`Privileges`] reports as missing decide whether a uprobe can be opened.
 #[test]
 fn the_capabilities_that_uprobes_need() {
     if !is_root() {

@@ -1,4 +1,4 @@
-//! The programs that these tests look at.
+//! The programs that these tests inspect.
 
 #![allow(clippy::expect_used, reason = "fails the test")]
 

@@ -79,7 +79,7 @@ fn is_selected(behind_shell: bool) {
         assert!(warnings.is_empty(), "{warnings:?}");
     }
 
-    // What nobody has is still told, and refused on request.
+    // A target that selects nothing in any process is still reported, and refused on request.
     let flags = ["--pid", &pid, "--strict", "--duration", "1s", "-t", "*/work.py:handel"];
     let run = tool::run(&flags, PATIENCE).unwrap();
     assert_eq!(run.status.code(), Some(3), "{}", run.stderr);

@@ -1,4 +1,4 @@
-//! Whom a session touches: the process that was named and no other, and its code only while attached.
+//! Which processes a session touches: only the one that was named, and its code only while attached.
 
 #![allow(clippy::unwrap_used)]
 

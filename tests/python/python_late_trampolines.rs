@@ -41,7 +41,7 @@ fn trampolines_that_are_switched_on_during_the_session_are_taken_up() {
         let mut service = start(python, &[]);
         let targets = "*/calls.py:plain\n*/calls.py:K.m\n";
         let session = Attached::start(service.pid(), targets, &["--entry", "perf-map", "-vv"]).unwrap();
-        // Nothing shows these, and nothing may be made of them.
+        // These are not visible, and must not be invented.
         service.ask("times(1000, plain, 1)").unwrap();
         service.ask(r#"sys.activate_stack_trampoline("perf")"#).unwrap();
         for (function, first, then) in

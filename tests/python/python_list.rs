@@ -1,4 +1,4 @@
-//! `list` on Python processes: what would be done, without doing it.
+//! `list` on Python processes: what a session would do, without doing it.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! Sampling of running processes, through the library: what it sees, and what it is not fooled by.
+//! Sampling of running processes, through the library: what it finds, and what does not mislead it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -144,7 +144,7 @@ fn memory_that_leads_everywhere_is_no_stack() {
     });
 }
 
-/// Children that come later are looked at too.
+/// Children that start later are sampled too.
 #[test]
 fn workers_that_are_forked_meanwhile_are_seen() {
     if let Some(why) = obstacle() {

@@ -1,4 +1,4 @@
-//! Processes to look at, and threads with fewer rights to look with.
+//! Processes to inspect, and threads with fewer rights to do it.
 
 use std::{
     io::Read,

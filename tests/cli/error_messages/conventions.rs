@@ -1,5 +1,5 @@
-//! The convention of error types, looked for in the sources: `Display` says everything, the cause included,
-//! and `source()` returns nothing. Whoever prints a chain of errors would say the cause twice otherwise.
+//! Checks the convention of error types in the sources: `Display` writes everything, the cause included, and
+//! `source()` returns nothing. Otherwise printing a chain of errors would repeat the cause.
 
 use std::{fs, path::Path};
 

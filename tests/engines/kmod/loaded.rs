@@ -1,7 +1,7 @@
 //! The kernel module, loaded for one test at a time.
 //!
-//! It is never loaded into a kernel that nobody has made for that: only where `SPEED_BUMP_MODULE` names it,
-//! as in the virtual machines of `cargo xtask test --vm`.
+//! It is only loaded into kernels that were made for that: where `SPEED_BUMP_MODULE` names it, as in the
+//! virtual machines of `cargo xtask test --vm`.
 
 use std::{
     env, fs,
@@ -61,10 +61,10 @@ impl Kernel {
 impl Drop for Kernel {
     fn drop(&mut self) {
         if Path::new(FOLDER).is_dir() {
-            // A test that failed before this says more.
+            // The failure of the test before tells more.
             let _ = Command::new("busybox").args(["rmmod", "speed_bump"]).status();
         }
-        // Notes are of no use without what they are about.
+        // Records are useless without the module.
         let _ = fs::remove_dir_all("/run/speed-bump-ebpf");
     }
 }

@@ -23,7 +23,7 @@ impl Asked {
         let mut command = Command::new(program);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let asked = Self { child, input, lines: Lines::of(output) };
+        let asked = Self { child, input, lines: Lines::read(output) };
         assert_eq!(asked.line(), "ready");
         asked
     }
@@ -42,7 +42,7 @@ impl Asked {
         writeln!(self.input, "{text}").unwrap();
     }
 
-    /// What it answers to an empty line.
+    /// Its answer to an empty line.
     pub(crate) fn two_numbers(&mut self) -> [u64; 2] {
         self.say("");
         let line = self.line();

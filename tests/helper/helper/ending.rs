@@ -65,7 +65,7 @@ fn a_process_ends_while_the_helper_waits_for_it() {
     on_each(all(), |python| {
         for milliseconds in [0, 30, 300] {
             let mut service = start(python);
-            let hits = Hits::of(STUB);
+            let hits = Hits::at_stub(STUB);
             let control = Control::new("*:*\n", HelperCommand::Survey);
             assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
             // `PyDLL` keeps the GIL, and leaves no time to take it.
@@ -81,7 +81,7 @@ fn a_process_ends_while_the_helper_waits_for_it() {
 fn the_helper_leaves_while_it_waits() {
     on_each(all(), |python| {
         let mut service = start(python);
-        let hits = Hits::of(STUB);
+        let hits = Hits::at_stub(STUB);
         let control = Control::new("*:*\n", HelperCommand::Run);
         let command = attach_command(&hits, &control, "ATTACH = lambda: (");
         let held = "held = ctypes.PyDLL(None); held.usleep(500000)";
@@ -108,14 +108,14 @@ fn the_helper_leaves_while_it_waits() {
 fn sessions_come_and_go_under_load() {
     on_each(all(), |python| {
         let mut service = start(python);
-        let hits = Hits::of(STUB);
+        let hits = Hits::at_stub(STUB);
         service
             .ask(
                 "exec('def load():\\n while True:\\n  exec(\\'def made(x): return x\\', globals())\\n  \
                  times(100, plain, 1); times(100, made, 1)', globals())",
             )
             .unwrap();
-        // Whoever asks for the interpreter's lock waits so long for each of them, many times a round.
+        // A thread that asks for the interpreter's lock waits this long for each of them, many times a round.
         service.ask("sys.setswitchinterval(0.0005)").unwrap();
         service.ask("for _ in range(4): threading.Thread(target=load, daemon=True).start()").unwrap();
         let alone = threads(&service);

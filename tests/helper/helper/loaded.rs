@@ -59,7 +59,7 @@ pub(crate) fn evaluate(service: &mut Service, expression: &str) -> i64 {
 
 pub(crate) fn attached(python: &PythonBuild, targets: &str) -> (Service, Hits, Control) {
     let mut service = start(python);
-    let hits = Hits::of(STUB);
+    let hits = Hits::at_stub(STUB);
     let control = Control::new(targets, HelperCommand::Run);
     assert_eq!(attach(&mut service, &hits, &control), 0, "{python}");
     control.wait_for(State::Active);

@@ -1,5 +1,5 @@
-//! Hooks that come again after ours was set before them, that call ours all the same, or that have gone; and
-//! what a session finds of the one before it.
+//! Hooks that come again after ours was set on top of them, that call ours all the same, or that have gone;
+//! and a session that finds the hook of an earlier one.
 
 use speed_bump_abi::control_block::notice;
 use speed_bump_testing::{PythonBuild, wait::wait_until};

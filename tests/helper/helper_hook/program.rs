@@ -43,7 +43,7 @@ impl Program {
         std::fs::write(image.path(), IMAGE).unwrap();
         let path = image.path().to_str().unwrap();
         service.ask(&format!("HELPER = ctypes.CDLL('{path}')")).unwrap();
-        let tally = Tally::of(&mut service, path);
+        let tally = Tally::install(&mut service, path);
         Self { service, tally, _image: image }
     }
 

@@ -27,7 +27,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// Has the process, whose service evaluates Python, count in the image that it has loaded from this path.
-    pub(crate) fn of(service: &mut Service, image: &str) -> Self {
+    pub(crate) fn install(service: &mut Service, image: &str) -> Self {
         let file = File::from(memfd_create("speed-bump-tally", MemfdFlags::CLOEXEC).unwrap());
         file.set_len(FUNCTIONS as u64 * 8).unwrap();
         let map = MmapRaw::map_raw(&file).unwrap();

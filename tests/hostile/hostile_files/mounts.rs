@@ -11,7 +11,7 @@ use std::{
 use speed_bump_testing::{Fixture, Service, everybody};
 use tempfile::TempDir;
 
-/// Whose mounts they are.
+/// The owner of the mounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mounter {
     Root,
@@ -20,7 +20,7 @@ pub enum Mounter {
 }
 
 impl Mounter {
-    /// Why there can be none here, if so.
+    /// Why they are impossible here, if so.
     pub fn obstacle(self) -> Option<String> {
         const TRIES: &str = "mount -t tmpfs t /tmp && cd /tmp && mkdir l u w m && \
                              mount -t overlay o -o lowerdir=/tmp/l,upperdir=/tmp/u,workdir=/tmp/w m";
@@ -70,7 +70,7 @@ impl Layers {
         script.replace("LAYERS", self.folder().to_str().unwrap())
     }
 
-    /// Mounts the layers in a mount namespace that nobody else sees, and starts the service there.
+    /// Mounts the layers in a mount namespace of its own, and starts the service there.
     pub fn service(&self) -> Service {
         let script = self.in_place(&format!(
             "mount -t tmpfs -o mode=755 layers LAYERS; cd LAYERS; mkdir none lo:wer upper work merged; \
@@ -105,7 +105,7 @@ impl Layers {
     }
 }
 
-/// How many bytes of the kernel's log nobody has read yet.
+/// How many bytes of the kernel's log are unread.
 pub struct KernelLog(i32);
 
 impl KernelLog {

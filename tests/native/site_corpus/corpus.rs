@@ -122,7 +122,7 @@ impl Running {
         let mut child =
             Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("to start");
         let input = child.stdin.take().expect("a pipe");
-        let lines = Lines::of(child.stdout.take().expect("a pipe"));
+        let lines = Lines::read(child.stdout.take().expect("a pipe"));
         Self { child, input, lines }
     }
 

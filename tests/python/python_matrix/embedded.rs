@@ -18,7 +18,7 @@ pub(crate) struct Embedding {
 impl Embedding {
     /// The programs for an interpreter: one that is linked with its libpython, and one that loads it as it
     /// runs. None where the interpreter has no shared library.
-    pub(crate) fn of(build: &PythonBuild) -> anyhow::Result<Vec<Self>> {
+    pub(crate) fn for_build(build: &PythonBuild) -> anyhow::Result<Vec<Self>> {
         let Some(library) = shared_library(build) else { return Ok(Vec::new()) };
         let source = places::fixtures().join("embed.c");
         let path = library.to_string_lossy();

@@ -59,7 +59,7 @@ impl fmt::Display for Interpreter {
     }
 }
 
-/// Which interpreters one test is about.
+/// The interpreters that a test is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wanted {
     /// All of a minor version, as they come.
@@ -75,18 +75,18 @@ pub(crate) enum Wanted {
 impl Wanted {
     /// Those of this machine. When there is none, the reason.
     pub(crate) fn interpreters(self) -> Result<Vec<Interpreter>, String> {
-        let found: Vec<_> = pythons().iter().flat_map(|build| self.of(build)).collect();
+        let found: Vec<_> = pythons().iter().flat_map(|build| self.of_build(build)).collect();
         if found.is_empty() { Err(self.reason()) } else { Ok(found) }
     }
 
-    fn of(self, build: &'static PythonBuild) -> Vec<Interpreter> {
+    fn of_build(self, build: &'static PythonBuild) -> Vec<Interpreter> {
         let modes = match self {
             Self::Version(..) if build.free_threaded => Vec::new(),
             Self::Version(major, minor) if build.minor() == (major, minor) => vec![Mode::Plain],
             Self::FreeThreaded if build.free_threaded => vec![Mode::Plain, Mode::WithGil],
             // A container makes no difference to a JIT.
             Self::Jit if build.has_jit && build.form != Form::Container => vec![Mode::Jit],
-            Self::Embedded => Embedding::of(build).unwrap().into_iter().map(Mode::Embedded).collect(),
+            Self::Embedded => Embedding::for_build(build).unwrap().into_iter().map(Mode::Embedded).collect(),
             _ => Vec::new(),
         };
         modes.into_iter().map(|mode| Interpreter { build, mode }).collect()

@@ -33,7 +33,7 @@ impl Agent {
     pub fn start_as(tool: &mut Command) -> Result<Self> {
         let mut child = tool.arg("agent").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = child.stdin.take();
-        let lines = Lines::of(child.stdout.take().context("the agent has no standard output")?);
+        let lines = Lines::read(child.stdout.take().context("the agent has no standard output")?);
         let mut agent = Self { child, input, lines, first: Value::Null, asked: 0 };
         agent.first = agent.next()?;
         Ok(agent)

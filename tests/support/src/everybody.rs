@@ -1,5 +1,5 @@
-//! What every user of this machine can reach: folders, copies of files, and interpreters. The working tree
-//! may lie below a home that its owner alone may enter, and so may the folder for temporary files.
+//! Files that every user of this machine can reach: folders, copies of files, and interpreters. The working
+//! tree may be below a home that only its owner may enter, and so may the folder for temporary files.
 
 use std::{
     env, fs,
@@ -66,7 +66,7 @@ impl Copy {
     ///
     /// # Errors
     /// It cannot be copied.
-    pub fn of(file: &Path) -> Result<Self> {
+    pub fn new(file: &Path) -> Result<Self> {
         let folder = folder()?;
         let path = folder.path().join(file.file_name().context("a file has a name")?);
         fs::copy(file, &path).with_context(|| format!("cannot copy {}", file.display()))?;
@@ -94,7 +94,7 @@ impl Deref for Python {
     }
 }
 
-/// What a test says where there is none.
+/// The reason for a skip if there is none.
 pub const NO_PYTHON: &str =
     "no such Python of this machine can be run by every user: run `cargo xtask pythons`";
 
@@ -153,7 +153,7 @@ mod tests {
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).unwrap();
         fs::set_permissions(&inside, fs::Permissions::from_mode(0o640)).unwrap();
         assert!(!may_read(&inside) && !may_read(&open.path().join("absent")));
-        let copied = Copy::of(&inside).unwrap();
+        let copied = Copy::new(&inside).unwrap();
         assert_eq!(fs::read_to_string(copied.path()).unwrap(), "text");
     }
 

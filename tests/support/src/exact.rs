@@ -1,9 +1,9 @@
-//! Exactness: what a call of a fixture's function really loses, and the one assertion about it.
+//! Exactness: what a call of a fixture's function really loses, and the assertion about it.
 //!
-//! The fixtures `exact.c` and `exact.py` time each call of a function that works for as long as it is told
-//! to. A delay that is too long shows, as others that use the processors only ever add to the least of many
-//! calls. One that is too short shows where it is shorter by more than the function's own work, a twentieth
-//! of a short delay. That much the calibration may be wrong by, in either direction.
+//! The fixtures `exact.c` and `exact.py` time each call of a function that works for a given time. Of many
+//! calls we take the shortest, since other users of the processors can only add time: so a delay that is too
+//! long shows. A delay that is too short shows if it is shorter by more than the function's own work, a
+//! twentieth of a short delay. The calibration may be wrong by that much, in either direction.
 
 use std::{fmt, ops::RangeInclusive, process::Command};
 
@@ -15,9 +15,9 @@ use crate::{
     session::{Ended, obstacle_to_long_spins},
 };
 
-/// What a delay may be exceeded by: one part in so many.
+/// By how much a delay may be exceeded: one part in this many.
 const MAX_OVER: u64 = 10;
-/// What the function itself works for: one part in so many of a delay of microseconds.
+/// The function's own work: one part in this many of a delay of microseconds.
 const OWN_PART: u64 = 20;
 /// And of one of milliseconds, beside which the calibration is nothing. On a processor that is slow for a
 /// moment the function takes twice as long.
@@ -51,7 +51,7 @@ fn most_ns(delay_ns: u64) -> u64 {
     delay_ns + delay_ns / MAX_OVER
 }
 
-/// What the least of many delayed calls may take.
+/// The most that the shortest of many delayed calls may take.
 fn allowed(delay_ns: u64, slack_ns: u64) -> RangeInclusive<u64> {
     delay_ns.saturating_sub(slack_ns)..=most_ns(delay_ns) + slack_ns
 }
@@ -184,7 +184,7 @@ pub struct Subject<'a, A> {
     pub attach: A,
 }
 
-/// What a session with one delay came to.
+/// The result of sessions with one delay.
 #[derive(Debug)]
 pub struct Measured {
     delay_ns: u64,

@@ -1,4 +1,4 @@
-//! The lines that a program prints, each of which is waited for, and not for ever.
+//! The lines that a program prints; waiting for one has a time limit.
 
 use std::{
     io::{BufRead as _, BufReader, Read},
@@ -20,8 +20,8 @@ use crate::wait::{PATIENCE, deadline};
 pub struct Lines(Mutex<Receiver<String>>);
 
 impl Lines {
-    /// Reads to the end, or until nobody wants the lines.
-    pub fn of(output: impl Read + Send + 'static) -> Self {
+    /// Reads to the end, or until there is no receiver for the lines.
+    pub fn read(output: impl Read + Send + 'static) -> Self {
         let (sender, lines) = channel();
         thread::spawn(move || {
             for line in BufReader::new(output).lines() {
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn lines_come_one_by_one_until_the_end() {
-        let lines = Lines::of(&b"one\ntwo"[..]);
+        let lines = Lines::read(&b"one\ntwo"[..]);
         assert_eq!([lines.line().unwrap(), lines.line().unwrap()], ["one", "two"]);
         assert!(lines.line().unwrap_err().to_string().contains("has closed its output"));
     }
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn what_was_there_does_not_count_as_going_on() {
         let is_read = Arc::new(AtomicBool::new(false));
-        let lines = Lines::of(Printed(b"1\n2\n3\n4\n", Arc::clone(&is_read)));
+        let lines = Lines::read(Printed(b"1\n2\n3\n4\n", Arc::clone(&is_read)));
         while !is_read.load(Ordering::SeqCst) {
             thread::sleep(Duration::from_millis(1));
         }

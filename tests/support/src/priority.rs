@@ -1,4 +1,4 @@
-//! Processes that others of this machine do not hold up, where a test looks at what single calls take.
+//! Gives processes priority over others of this machine, for tests of the time of single calls.
 
 use std::{fs, io};
 
@@ -16,7 +16,7 @@ pub fn prefer(pid: i32) -> io::Result<()> {
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         let name = thread?.file_name();
         let id = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
-        // Who is not root may not, and measures as it is.
+        // Without root this fails, and we measure at normal priority.
         let _ = id.map(|id| setpriority_process(Some(id), MAX));
     }
     Ok(())

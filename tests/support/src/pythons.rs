@@ -1,9 +1,8 @@
 //! The CPythons of this machine: the system's, pyenv's, and those that `cargo xtask pythons` fetched or
 //! built.
 //!
-//! What an interpreter can do is asked of the interpreter itself, once a test process. One that is there and
-//! does not start is an error. Of the versions that tests are about, those that are not there are recorded as
-//! skipped.
+//! What an interpreter can do is found by asking it, once per test process. One that is there and does not
+//! start is an error. Versions that tests need and that are not there are recorded as skipped.
 
 use std::{
     collections::BTreeSet,
@@ -270,7 +269,7 @@ struct Answer {
     files: Vec<PathBuf>,
 }
 
-/// What the interpreter says of itself: one JSON object. Runs on every Python 3.
+/// The interpreter's description of itself: one JSON object. Runs on every Python 3.
 const QUESTION: &str = r#"
 import json, sys, sysconfig
 def trampolines():

@@ -40,7 +40,7 @@ impl Service {
             .with_context(|| format!("cannot start {command:?}"))?;
         let input = child.stdin.take();
         let output = child.stdout.take().context("the child has no standard output")?;
-        let mut service = Self { child, input, lines: Lines::of(output), ready: Value::Null };
+        let mut service = Self { child, input, lines: Lines::read(output), ready: Value::Null };
         let first = service.next_event(deadline(PATIENCE)).context("waiting for `ready`")?;
         if first["event"] != "ready" {
             bail!("{command:?} began with {first} instead of its `ready`");

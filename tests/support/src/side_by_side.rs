@@ -5,8 +5,8 @@ use std::{
     thread,
 };
 
-/// Runs the case on each of these, as many at a time as there are processors. Panics when a case does; one
-/// whose turn had not come then may not run.
+/// Runs the case on each of these, as many at a time as there are processors. Panics if a case does; a case
+/// that had not started then may not run.
 pub fn on_each<T: Sync>(of: &[T], case: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     let work = || {

@@ -1,4 +1,4 @@
-//! Waiting for what other processes bring about: looking again and again, and not for ever.
+//! Waits for the effects of other processes, by polling with a time limit.
 
 use std::{
     env,
@@ -21,7 +21,7 @@ pub(crate) fn deadline(patience: Duration) -> Instant {
     Instant::now() + patience * slowness
 }
 
-/// Between two looks.
+/// Between two checks.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Waits until there is something, and returns it.
@@ -48,7 +48,7 @@ fn in_vain(what: &str) -> String {
     format!("waited in vain for {PATIENCE:?}: {what}")
 }
 
-/// Looks until there is something; `None` when there is not after this time. An error ends it at once.
+/// Polls until there is a result; `None` after this time. An error ends it at once.
 pub(crate) fn look_for<T>(
     patience: Duration,
     mut look: impl FnMut() -> Result<Option<T>>,
