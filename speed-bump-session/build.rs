@@ -1,10 +1,10 @@
-//! Compiles the helper's shared object, which the loader embeds (`src/inject/image.rs`), and finds this build's
-//! commit.
+//! Compiles the helper's shared object, which the loader embeds (`src/inject/image.rs`), and finds this
+//! build's commit.
 //!
 //! The sources are those of three crates that this script depends on: cargo chooses them, from the workspace
 //! or from a registry, and the loader is compiled with the same ones. The script calls the compiler itself,
-//! as cargo makes no shared object of a dependency. So flags for building the loader (`RUSTFLAGS`, a sanitizer,
-//! a wrapper), which cargo adds, never reach code that goes into other processes.
+//! as cargo makes no shared object of a dependency. So flags for building the loader (`RUSTFLAGS`, a
+//! sanitizer, a wrapper), which cargo adds, never reach code that goes into other processes.
 
 use std::{
     env,

@@ -1,7 +1,7 @@
 //! The engine `helper`: counts calls, decides on delays and spins, here and without a trap.
 //!
-//! A delay starts when the helper hears of the call, and is shortened by the time of the round trip from the caller to here and back.
-//! So the caller loses the requested time.
+//! A delay starts when the helper hears of the call, and is shortened by the time of the round trip from the
+//! caller to here and back. So the caller loses the requested time.
 
 use core::{
     hint,

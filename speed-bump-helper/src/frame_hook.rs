@@ -83,8 +83,8 @@ pub(crate) fn install(gil: &mut Gil, block: Block) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Measures the time of a call, with a function that does not exist. Python itself takes almost no time to get
-/// to the hook.
+/// Measures the time of a call, with a function that does not exist. Python itself takes almost no time to
+/// get to the hook.
 fn measure_round_trip(block: Block) {
     delay::measure_round_trip(block, || {
         stub::enter(block, u32::MAX, stub::now_if_likely(), Lock::Main);

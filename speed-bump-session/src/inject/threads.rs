@@ -103,8 +103,9 @@ pub(super) fn waits_in(process: &Process, thread: Pid) -> Option<WaitingCall> {
 }
 
 impl WaitingCall {
-    /// Documentation/filesystems/proc.rst does not describe it; fs/proc/base.c, `proc_pid_syscall`: number, six
-    /// arguments, stack pointer, instruction pointer. It is `running`, or the number is -1, outside of calls.
+    /// Documentation/filesystems/proc.rst does not describe it; fs/proc/base.c, `proc_pid_syscall`: number,
+    /// six arguments, stack pointer, instruction pointer. It is `running`, or the number is -1, outside of
+    /// calls.
     fn parse(text: &[u8]) -> Option<Self> {
         let mut fields = str::from_utf8(text).ok()?.split_whitespace();
         let number = fields.next()?.parse().ok()?;

@@ -60,8 +60,8 @@ impl PythonModule<'_> {
     /// `python:function__entry`.
     ///
     /// Only matches the last component of each name pattern: the part after its last `.`, where a `.` within
-    /// `[...]` does not count; the whole pattern if it has no `.`. So this is a guess, wrong in either direction,
-    /// and the caller must say so:
+    /// `[...]` does not count; the whole pattern if it has no `.`. So this is a guess, wrong in either
+    /// direction, and the caller must say so:
     /// - `A.f` also selects `B.f`, `A.*` and `*.<locals>.*` select every function of the file, and `!A.f`
     ///   excludes `B.f`;
     /// - `*Attention*` does not select `SelfAttention.forward`, because its last component is `*Attention*`

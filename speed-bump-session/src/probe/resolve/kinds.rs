@@ -139,8 +139,8 @@ fn doubts_of(targets: &Targets, process: &Process) -> Vec<Doubt> {
             _ => return None,
         };
         let text = format!(
-            "process {}: {path} is {there} there, but `{}` is {} for the whole session; write py: or native: in \
-             front of it, or a line for each",
+            "process {}: {path} is {there} there, but `{}` is {} for the whole session; write py: or native: \
+             in front of it, or a line for each",
             process.pid(),
             target.pattern,
             match target.kind_reason {

@@ -194,8 +194,8 @@ impl Search<'_> {
 }
 
 /// Every branch in every moved piece of a function, by destination. Only the unwinder enters an exception
-/// handler in such a piece, so following jumps does not find it. Which function it belongs to does not matter,
-/// since no other one jumps into this one's line. `None` if there is too much to search.
+/// handler in such a piece, so following jumps does not find it. Which function it belongs to does not
+/// matter, since no other one jumps into this one's line. `None` if there is too much to search.
 fn fragment_branches<'a>(map: &'a CodeMap<'_>) -> Option<&'a [(u64, u64)]> {
     let branches = map.fragment_branches.get_or_init(|| {
         let mut left = FRAGMENTS_LIMIT;
