@@ -76,7 +76,7 @@ impl Listening {
         self.names.extend(other.names);
     }
 
-    fn look_at(&mut self, process: &Process) -> io::Result<()> {
+    fn inspect(&mut self, process: &Process) -> io::Result<()> {
         let Some(descriptors) = Descriptors::of_thread(process.as_fd(), process.pid(), process.pid())? else {
             return Ok(());
         };
