@@ -9,7 +9,7 @@ mod capabilities;
 pub mod costs;
 pub mod delays;
 mod error;
-pub mod ground;
+pub mod host;
 pub mod kmod;
 pub mod listing;
 mod look;
@@ -157,7 +157,7 @@ impl Prepared {
         }
         let plans = if request.engine.is_kmod() {
             let process = processes.into_iter().next().ok_or(PrepareError::NoProcess)?;
-            let (plan, more) = KmodPlan::of(process, request, &targets, purpose)?;
+            let (plan, more) = KmodPlan::prepare(process, request, &targets, purpose)?;
             notices.extend(more);
             Plans::Kmod(Box::new(plan))
         } else {

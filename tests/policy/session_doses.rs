@@ -221,9 +221,9 @@ fn snapshots_tell_what_came_between_them() {
     live.call(&["hot", "work_hot"]);
     let after = live.session.snapshot().unwrap();
     let between = after.since(&before);
-    let stats = between.of(&hot);
+    let stats = between.stats_of(&hot);
     assert_eq!((stats.calls, stats.delayed, stats.requested_ns), (10, 10, 50_000));
-    assert_eq!(after.of(&hot).calls, 20);
+    assert_eq!(after.stats_of(&hot).calls, 20);
     assert_eq!(between.functions().map(|(_, stats)| stats.calls).sum::<u64>(), 20);
     assert!(before.at < after.at);
 }

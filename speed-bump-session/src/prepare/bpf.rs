@@ -25,14 +25,14 @@ use crate::{
     targets::{TargetIndex, Targets},
 };
 
-/// Processes, each with what is selected in it.
+/// The processes, each with what the targets select in it.
 pub struct BpfPlans {
-    /// Resolves further processes: children that exec.
+    /// Resolves targets in processes that come later: children that exec.
     pub resolver: Resolver,
     /// None for a command that is yet to be started.
     pub processes: Vec<(Process, Plan)>,
-    /// Whether descendants of those have Python functions that can be made visible, as far as those were
-    /// looked at.
+    /// Whether descendants of those have Python functions that can be made visible, as far as this was
+    /// checked.
     pub python_in_children: bool,
 }
 
@@ -81,10 +81,10 @@ impl BpfPlans {
 
     pub(super) fn start(self, settings: Settings, stop: Stop) -> Result<Handle, SessionError> {
         let Self { resolver, processes, .. } = self;
-        Handle::of(move |stop| BpfSession::start(resolver, settings, processes, stop), stop)
+        Handle::start(move |stop| BpfSession::start(resolver, settings, processes, stop), stop)
     }
 
-    /// Who will spin the delay of a target in a process with this plan.
+    /// Which engine will spin the delay of a target in a process with this plan.
     pub fn engine(&self, policies: &PolicyTable, target: TargetIndex, plan: &Plan) -> EngineKind {
         delays::engine(policies, target, plan, &self.resolver)
     }
@@ -101,11 +101,11 @@ pub struct PreparedCommand {
 }
 
 impl Prepared {
-    /// As [`Prepared::of_processes`] for a command that is yet to be started: what can be known without a
+    /// As [`Prepared::of_processes`], for a command that is yet to be started: what can be known without a
     /// process.
     ///
     /// # Errors
-    /// See there.
+    /// As for [`Prepared::of_processes`].
     pub fn of_command(request: &Request, command: &[OsString]) -> Result<PreparedCommand, PrepareError> {
         capabilities::check_command(request.engine)?;
         let targets = kinds::decide_for_command(request.targets.read(request.allow_empty)?);
@@ -132,8 +132,7 @@ fn kinds(policies: &PolicyTable, planned: &[Planned]) -> BTreeSet<SiteKind> {
     sites.chain(stubs).chain(exits.map(|exit| exit.kind)).collect()
 }
 
-/// Adds the descendants, which a session would cover too. Those that are gone, or let nobody look, are left
-/// out.
+/// Adds the descendants, which a session would cover too. Leaves out those that have ended or cannot be read.
 fn add_descendants(
     request: &Request,
     resolver: &Resolver,

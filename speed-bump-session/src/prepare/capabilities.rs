@@ -1,4 +1,4 @@
-//! What the chosen engine cannot do, told before anything is touched.
+//! Refuses what the chosen engine cannot do, before anything is changed.
 
 use super::{PrepareError, Request};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     units::Pid,
 };
 
-/// Refuses what the request asks of its engine, if that cannot do it.
+/// Refuses a request that its engine cannot do.
 pub(super) fn check(request: &Request, pids: &[Pid]) -> Result<(), PrepareError> {
     let (engine, can) = of(request.engine);
     let several = pids.iter().any(|pid| Some(pid) != pids.first());

@@ -1,9 +1,9 @@
-//! What probes and signals cost on this machine, as far as what is asked for needs it: what an earlier
-//! session measured, checked; else measured now; and nothing where helpers do all of it.
+//! What probes and signals cost on this machine, as far as the request needs it: what an earlier session
+//! measured, checked; otherwise measured now. Nothing is measured where helpers do all the work.
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{PrepareError, Request, ground::Ground, times};
+use super::{PrepareError, Request, host::Host, times};
 use crate::{
     calibrate::{self, CalibrateError, counter::Reading, kept::KeptCosts},
     engine::{EngineChoice, bpf::Form},
@@ -18,19 +18,19 @@ use crate::{
     targets::{TargetKind, Targets},
 };
 
-/// The costs of one session, while it is prepared.
+/// The costs of one session, while it is being prepared.
 pub(super) struct SessionCosts {
     kept: KeptCosts,
-    /// Whether the table was kept by another session, and is to be checked.
+    /// Whether another session stored the table, so that it has to be checked.
     is_kept: bool,
     began: Reading,
 }
 
 impl SessionCosts {
-    /// Asks of the machine what every attach does, and makes a resolver with what is known of costs.
+    /// Checks what every attach needs of the machine, and makes a resolver with the costs that are known.
     ///
     /// # Errors
-    /// Nothing can be attached here, an engine is asked for that needs a helper where none may come, or the
+    /// Nothing can be attached here, the requested engine needs a helper and none may be loaded, or the
     /// machine could not be measured.
     pub(super) fn begin(
         request: &Request,
@@ -38,15 +38,15 @@ impl SessionCosts {
         policies: &PolicyTable,
     ) -> Result<(Self, Resolver), PrepareError> {
         let began = Reading::now();
-        let ground = Ground::read();
-        ground.check()?;
+        let host = Host::read();
+        host.check()?;
         if let EngineChoice::Only(engine) = policies.choice()
             && policies.insists_on_helper()
             && !request.inject
         {
             return Err(PrepareError::WithoutHelper(engine));
         }
-        let kernel = ground.kernel;
+        let kernel = host.kernel;
         let kept = KeptCosts::for_kernel(&kernel);
         let mut known = kept.read(&kernel);
         let is_kept = known.is_some();
@@ -64,10 +64,10 @@ impl SessionCosts {
         Ok((Self { kept, is_kept, began }, resolver))
     }
 
-    /// Makes sure of the costs of these kinds of sites, and of signals if there will be any.
+    /// Makes sure that the costs of these kinds of sites are known, and those of signals if any will be sent.
     ///
     /// # Errors
-    /// The machine could not be measured, or signals are asked for and cannot be sent.
+    /// The machine could not be measured, or signals are requested and cannot be sent.
     pub(super) fn finish(
         self,
         request: &Request,
@@ -110,7 +110,7 @@ impl SessionCosts {
     }
 }
 
-/// Measures the machine in full, and keeps what was found.
+/// Measures everything on this machine, and stores the result.
 ///
 /// # Errors
 /// As [`calibrate::measure`].
@@ -120,7 +120,8 @@ pub fn measure(kernel: &KernelFacts, kept: &KeptCosts) -> Result<CostTable, Cali
     Ok(table)
 }
 
-/// The same in the midst of a session that has to do without the helper somewhere.
+/// As [`measure`], in the middle of a session that turns out to need probes, because a helper could not be
+/// loaded.
 fn measure_late(form: Form, kept: &KeptCosts) -> CostTable {
     match calibrate::measure_form(form) {
         Ok(table) => {
@@ -134,7 +135,7 @@ fn measure_late(form: Form, kept: &KeptCosts) -> CostTable {
     }
 }
 
-/// Whether it is known from the start that there will be probes, if anything is selected.
+/// Whether it is certain from the start that there will be probes, if anything is selected.
 fn needs_probes(request: &Request, targets: &Targets, policies: &PolicyTable) -> bool {
     let by_helper = request.inject
         && policies.choice().delays_in_helper()
@@ -143,7 +144,7 @@ fn needs_probes(request: &Request, targets: &Targets, policies: &PolicyTable) ->
     targets.iter().any(|(_, target)| !is_helpers(target.kind))
 }
 
-/// All kinds of sites that what is asked for may need, where it is not known which.
+/// All kinds of sites that the request may need, where it is not known which.
 pub(super) fn likely_kinds(
     request: &Request,
     targets: &Targets,
@@ -152,10 +153,10 @@ pub(super) fn likely_kinds(
     if needs_probes(request, targets, policies) { SiteKind::ALL.into() } else { BTreeSet::new() }
 }
 
-/// Whether there will be signals: where the kernel keeps what sending them takes.
+/// Whether signals will be sent: only if it is known where the kernel keeps what sending them needs.
 ///
 /// # Errors
-/// They are asked for and cannot be.
+/// They are requested and cannot be sent.
 fn signals(
     request: &Request,
     policies: &PolicyTable,

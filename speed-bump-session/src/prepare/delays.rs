@@ -1,4 +1,4 @@
-//! Who will spin the delays of targets, and what there is to say about that.
+//! Which engine will spin the delays of targets, and notices about that.
 
 use super::{look::Planned, notice::Notice};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     units::Nanos,
 };
 
-/// Who will spin the delay of a target in a process.
+/// Which engine will spin the delay of a target in a process.
 pub(super) fn engine(
     policies: &PolicyTable,
     target: TargetIndex,
@@ -25,7 +25,7 @@ pub(super) fn engine(
     policies.engine(delay, resolver.form(), helper_is_in && resolver.signal().is_some())
 }
 
-/// What there is to say about the delays of targets.
+/// The notices about the delays of targets.
 pub(super) fn notices(policies: &PolicyTable, resolver: &Resolver, planned: &[Planned]) -> Vec<Notice> {
     let mut notices = below_floors(policies, resolver, planned);
     notices.extend(long_in_kernel(policies, resolver, planned));
@@ -59,13 +59,13 @@ fn below_floors(policies: &PolicyTable, resolver: &Resolver, planned: &[Planned]
 
 fn long_in_kernel(policies: &PolicyTable, resolver: &Resolver, planned: &[Planned]) -> Vec<Notice> {
     let form = resolver.form();
-    // Such a delay is refused or the helper's, or the program gives way while it spins.
+    // Such a delay is refused, or the helper spins it, or the BPF program lets others run while it spins.
     if form.longest_spin().is_some() || form.may_sleep() {
         return Vec::new();
     }
     let in_kernel = |target| {
         let delay = policies.delay(target);
-        // Of a command nothing is known but whether the helper may come.
+        // Of a command it is known only whether the helper may be loaded.
         let may_be_signalled = resolver.signal().is_some();
         let may_be_helpers = resolver.may_inject() && policies.in_helper(target).is_some();
         let any = planned.is_empty()

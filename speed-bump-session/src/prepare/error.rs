@@ -12,14 +12,14 @@ use crate::{
     units::Pid,
 };
 
-/// See above. Nothing was attached.
+/// Why a session could not be prepared. Nothing was attached.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrepareError {
     /// The targets cannot be used.
     #[error(transparent)]
     Targets(#[from] TargetsError),
-    /// A process cannot be a target, or cannot be looked at.
+    /// A process cannot be a target, or cannot be read.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// Privileges are missing.
@@ -31,13 +31,13 @@ pub enum PrepareError {
     /// Costs cannot be measured.
     #[error(transparent)]
     Calibrate(#[from] CalibrateError),
-    /// An engine is asked for that works in the helper, which may not be loaded.
+    /// The requested engine works in the helper, which may not be loaded.
     #[error("the engine `{0}` needs the helper in the process: let it be loaded, or use the engine `bpf`")]
     WithoutHelper(EngineKind),
-    /// The engine `signal` is asked for, and cannot work.
+    /// The engine `signal` is requested, and cannot work.
     #[error("the engine `signal` does not work here: {0}; use the engine `bpf`")]
     NoSignals(String),
-    /// Targets select nothing, which was not accepted.
+    /// Targets select nothing, and the request does not allow that.
     #[error("{} of the targets select nothing", .0.len())]
     NothingSelected(Vec<SelectsNothing>),
     /// All targets are Python functions, and no process has any that can be made visible.
@@ -45,12 +45,12 @@ pub enum PrepareError {
     NoPython {
         /// PID of one of the processes.
         pid: Pid,
-        /// Why not in that one.
+        /// Why that process has none.
         why: String,
-        /// What else there is to say of it.
+        /// What else is known about it.
         remarks: Vec<String>,
     },
-    /// The engine cannot do what it is asked for; a line for each.
+    /// The engine cannot do what is requested; a line for each reason.
     #[error("{}", .0.join("; "))]
     Incapable(Vec<String>),
     /// The kernel module cannot be used.
@@ -62,7 +62,7 @@ pub enum PrepareError {
 }
 
 impl PrepareError {
-    /// Who can do something about it.
+    /// Who can remedy the failure.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Targets(_) | Self::WithoutHelper(_) | Self::Incapable(_) | Self::NoProcess => {

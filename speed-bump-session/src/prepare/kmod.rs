@@ -24,20 +24,20 @@ use crate::{
     targets::Targets,
 };
 
-/// A process with what is selected in it.
+/// A process, with what the targets select in it.
 pub struct KmodPlan {
-    /// Absent where that cannot be used and was not needed.
+    /// `None` where the module cannot be used and is not needed.
     module: Option<(Module, Records)>,
     resolver: SymbolResolver,
     process: Process,
     found: NamedFunctions,
-    /// What there was to say of the module, for the report too.
+    /// Notices about the module that the report repeats.
     told: Vec<String>,
 }
 
 impl KmodPlan {
-    /// Looks up what is selected, and looks whether the module can do it.
-    pub(super) fn of(
+    /// Resolves the targets, and checks that the module can delay what they select.
+    pub(super) fn prepare(
         process: Process,
         request: &Request,
         targets: &Arc<Targets>,
@@ -68,7 +68,7 @@ impl KmodPlan {
         let Self { module, resolver, process, found, told } = self;
         let (module, records) = module.ok_or_else(|| KmodError::Absent { folder: FOLDER.into() })?;
         let start = KmodStart { module, records, resolver, process, found, told };
-        Handle::of(move |stop| KmodSession::start(start, &settings, stop), stop)
+        Handle::start(move |stop| KmodSession::start(start, &settings, stop), stop)
     }
 
     /// Process that the targets are for: the kernel module takes one.
@@ -76,18 +76,18 @@ impl KmodPlan {
         &self.process
     }
 
-    /// What its notices say that the report says too.
+    /// The notices that the report repeats.
     pub fn told(&self) -> &[String] {
         &self.told
     }
 
-    /// What is selected in it.
+    /// What the targets select in it.
     pub fn found(&self) -> &NamedFunctions {
         &self.found
     }
 }
 
-/// The module, as far as it is good for this. What killed tools have left there goes first.
+/// The module, if it can be used here. First removes what killed tools have left in it.
 fn module(
     request: &Request,
     process: &Process,

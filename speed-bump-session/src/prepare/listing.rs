@@ -16,7 +16,7 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// Name and version of the form; a change that readers would notice gets another number.
+/// Name and version of the format; a change that readers would notice gets another number.
 pub const SCHEMA: &str = "speed-bump/list/1";
 
 /// What targets select, and where the probes would go.
@@ -30,7 +30,7 @@ pub struct Listing<'a> {
 #[derive(Debug, Serialize)]
 struct ProcessListing<'a> {
     pid: Pid,
-    /// What the process calls itself, or else its program's name.
+    /// The name that the process gives itself, or else that of its program.
     comm: String,
     /// Why no Python function can be selected, where some are asked for.
     python_impossible: Option<&'a str>,
@@ -49,7 +49,7 @@ struct TargetListing<'a> {
     delay_ns: Nanos,
     frequency: u64,
     functions: Vec<Function<'a>>,
-    /// Why it selects nothing, or less than it seems to.
+    /// Why it selects nothing, or less than one would expect.
     remarks: Vec<&'a str>,
 }
 
@@ -69,22 +69,23 @@ struct Site<'a> {
     offset: u64,
     instruction: &'a str,
     kind: SiteKind,
-    /// The least that a delayed call takes there.
+    /// The least time that a delayed call takes there.
     floor_ns: Nanos,
     /// The same for a call after a sleep, or much other code.
     cold_floor_ns: Nanos,
-    /// What a call that is not delayed takes there.
+    /// The time that a call takes there if it is not delayed.
     unselected_ns: Nanos,
     remark: Option<&'a str>,
 }
 
 impl<'a> Listing<'a> {
-    /// All that is known of these processes.
-    pub fn of(prepared: &'a Prepared) -> Self {
+    /// Everything that is known of these processes.
+    pub fn new(prepared: &'a Prepared) -> Self {
         let processes = match &prepared.plans {
             Plans::Bpf(plans) => {
-                let of_process =
-                    |(process, plan): &'a (Process, Plan)| Of { prepared, plans, plan }.process(process);
+                let of_process = |(process, plan): &'a (Process, Plan)| {
+                    OneProcess { prepared, plans, plan }.process(process)
+                };
                 plans.processes.iter().map(of_process).collect()
             }
             Plans::Kmod(plan) => vec![of_kmod(prepared, plan)],
@@ -93,15 +94,15 @@ impl<'a> Listing<'a> {
     }
 }
 
-/// A process, for the BPF object.
+/// A process that the BPF object delays.
 #[derive(Clone, Copy)]
-struct Of<'a> {
+struct OneProcess<'a> {
     prepared: &'a Prepared,
     plans: &'a BpfPlans,
     plan: &'a Plan,
 }
 
-impl<'a> Of<'a> {
+impl<'a> OneProcess<'a> {
     fn process(self, process: &Process) -> ProcessListing<'a> {
         // By function; those of the interpreter have none.
         let mut by_function: HashMap<Option<usize>, Vec<&'a PlannedSite>> = HashMap::new();
@@ -156,7 +157,7 @@ impl<'a> Of<'a> {
     }
 }
 
-/// The process, for the kernel module.
+/// The process that the kernel module delays.
 fn of_kmod<'a>(prepared: &'a Prepared, plan: &'a KmodPlan) -> ProcessListing<'a> {
     let found = plan.found();
     let targets = prepared.targets.iter().map(|(index, target)| {

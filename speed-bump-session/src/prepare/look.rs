@@ -1,4 +1,4 @@
-//! A look at the functions that a process has loaded, through the helper, which leaves again.
+//! Loads the helper into a process to list its functions, and unloads it again.
 
 use std::time::Duration;
 
@@ -17,13 +17,14 @@ use crate::{
     targets::{TargetIndex, TargetKind},
 };
 
-/// A process with what is selected in it.
+/// A process, with what the targets select in it.
 pub(super) struct Planned {
     pub(super) process: Process,
     pub(super) plan: Plan,
-    /// What targets that select nothing could have meant: file and qualified name. Empty where nobody looked.
+    /// What targets that select nothing could have meant: file and qualified name. Empty where this was not
+    /// asked.
     pub(super) loaded: Vec<(String, String)>,
-    /// Why it may have Python functions that nobody found.
+    /// Why it may have Python functions that were not found.
     pub(super) unlisted: Vec<&'static str>,
 }
 
@@ -32,8 +33,8 @@ impl Planned {
         Self { process, plan, loaded: Vec::new(), unlisted: Vec::new() }
     }
 
-    /// Brings the helper in, and adds to the plan what it finds. Where a target selects nothing, also finds
-    /// out what there is to choose from.
+    /// Loads the helper, and adds to the plan what it finds. Where a target selects nothing, also collects
+    /// the names that exist.
     pub(super) fn look_inside(
         &mut self,
         inject_timeout: Duration,
@@ -69,14 +70,14 @@ impl Planned {
         plan.functions.extend(functions);
         let mut python = resolver.targets().iter().filter(|(_, target)| target.kind == TargetKind::Python);
         if python.any(|(index, _)| !plan.would_select(index)) {
-            // Without names it is told all the same that something selects nothing.
+            // Without names, the user is still told that a target selects nothing.
             *names = loaded(process, &program, &interpreters, &setup).unwrap_or_default();
         }
         Ok(notices)
     }
 }
 
-/// What the helper says is checked: the process could say anything.
+/// The helper's answer is checked: it comes from the target process, which could write anything.
 fn as_planned(function: FoundFunction, resolver: &Resolver) -> Option<PlannedFunction> {
     let target = TargetIndex(function.target);
     resolver.targets().get(target).filter(|target| target.kind == TargetKind::Python)?;

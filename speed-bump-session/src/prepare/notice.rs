@@ -1,4 +1,4 @@
-//! What there is to say before anything is attached.
+//! Notices: what the user is told before anything is attached.
 
 use serde::Serialize;
 
@@ -7,41 +7,41 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// Something that whoever asked should know.
+/// Something that the user should know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "notice", rename_all = "kebab-case")]
 pub enum Notice {
-    /// There are no targets, which was accepted.
+    /// There are no targets, which the request allows.
     NoTarget(NoTarget),
-    /// The helper was loaded into a process for a look at its functions, and has left.
+    /// The helper was loaded into a process to list its functions, and was unloaded.
     Looked {
         /// PID of the process.
         pid: Pid,
-        /// How many functions it looked at.
+        /// How many functions it listed.
         functions: u64,
     },
-    /// What the helper has to say of what it saw there.
+    /// A message of the helper about what it found there.
     Seen {
         /// PID of the process.
         pid: Pid,
-        /// The helper's words.
+        /// The message.
         text: &'static str,
     },
-    /// The helper could not be loaded for a look.
+    /// The helper could not be loaded to list functions.
     NotLooked {
         /// PID of the process.
         pid: Pid,
         /// Why, and the way out.
         why: String,
     },
-    /// Another session is of the same process: a call that both delay waits for both.
+    /// Another session slows down the same process: a call that both delay waits for both.
     OtherSession {
         /// PID of the process.
         pid: Pid,
-        /// The tool's process of that session.
+        /// The process of the tool that runs that session.
         session: Pid,
     },
-    /// What a killed tool had left in the kernel module was taken away, or could not be.
+    /// What a killed tool had left in the kernel module was removed, or could not be.
     Recovered {
         /// Sentence about what was removed, or could not be.
         text: String,
@@ -80,7 +80,7 @@ pub enum Notice {
         /// Delay that the line asks for.
         delay: Nanos,
     },
-    /// Calls that are not timed, though that was asked for.
+    /// Calls that are not timed, although timing is requested.
     NotTimed {
         /// Sentence: which calls, and why.
         text: String,
@@ -94,7 +94,7 @@ pub struct SelectsNothing {
     pub line: usize,
     /// Target as the line has it.
     pub target: String,
-    /// What each process has to do with it, if anything.
+    /// What each process has that explains it, if anything.
     pub processes: Vec<(Pid, Vec<Reason>)>,
 }
 
@@ -102,17 +102,17 @@ pub struct SelectsNothing {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
-    /// What resolving found out.
+    /// What resolving the target found.
     Found(String),
-    /// The target of this line has it already.
+    /// The target on this line selects it already.
     SelectedBy(usize),
-    /// No file that the process maps is like the pattern.
+    /// The pattern matches no file that the process maps.
     NoFile {
         /// The module's pattern.
         pattern: String,
     },
-    /// The process runs code that it has compiled itself, which no target can name.
+    /// The process runs code that it has compiled itself, which targets cannot name.
     Jit,
-    /// There is nothing of that name; these come nearest.
+    /// There is no such name; these are the closest.
     Nearest(Vec<String>),
 }

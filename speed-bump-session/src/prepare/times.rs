@@ -1,4 +1,4 @@
-//! What `--times` can be had for: told before anything is touched.
+//! Which calls `--times` can time: checked before anything is changed.
 
 use super::{PrepareError, Request, look::Planned, notice::Notice};
 use crate::{
@@ -10,16 +10,16 @@ use crate::{
     units::Pid,
 };
 
-/// Said where the kernel cannot time calls.
+/// The notice where the kernel cannot time calls.
 pub const NO_NATIVE_TIMES: &str =
     "calls of native functions are counted and not timed: that needs Linux 5.17 or later";
 
-/// Said of a process whose Python calls are not seen by the helper.
+/// The notice for a process whose Python calls the helper does not see.
 pub fn python_untimed(pid: Pid) -> String {
     format!("process {pid}: calls of Python functions are not timed, as the helper cannot be loaded there")
 }
 
-/// Refuses to time calls where nobody could.
+/// Refuses to time calls where no engine can.
 ///
 /// # Errors
 /// Why not, and the way out.
@@ -54,7 +54,7 @@ pub fn check(request: &Request, targets: &Targets) -> Result<(), PrepareError> {
     }
 }
 
-/// Which targets are not timed, and of which it is not known who calls them.
+/// Notices about targets whose calls are not timed, or whose callers are not recorded.
 pub(super) fn notices(request: &Request, targets: &Targets) -> impl Iterator<Item = Notice> {
     let usdt = "calls of USDT probes are counted and not timed: a probe is a place, and no function";
     let native = "of native functions it is not recorded who calls them";
@@ -64,20 +64,20 @@ pub(super) fn notices(request: &Request, targets: &Targets) -> impl Iterator<Ite
     usdt.into_iter().chain(native)
 }
 
-/// Whether calls of native functions are to be timed, if this kernel allows it: of those that there are, or
-/// may be later where none have to be there from the start.
+/// Whether calls of native functions are to be timed, if this kernel allows it: those of native targets that
+/// there are now, or that may come later in a session that may begin without targets.
 pub(super) fn of_native(request: &Request, targets: &Targets) -> bool {
     let may_come = request.allow_empty || request.times_later;
     (request.times || request.times_later) && (targets.has_kind(TargetKind::Native) || may_come)
 }
 
-/// What this kernel does not time.
+/// The notice about what this kernel cannot time.
 pub(super) fn of_kernel(request: &Request, resolver: &Resolver) -> Option<Notice> {
     let lacks = request.times && of_native(request, resolver.targets()) && !resolver.form().times_calls();
     lacks.then(|| Notice::NotTimed { text: NO_NATIVE_TIMES.to_owned() })
 }
 
-/// Which processes are not timed.
+/// The notices about processes whose calls are not timed.
 pub(super) fn of_processes(request: &Request, planned: &[Planned]) -> Vec<Notice> {
     let others = planned.iter().filter(|of| {
         request.times

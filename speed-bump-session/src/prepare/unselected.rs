@@ -18,7 +18,7 @@ use crate::{
     targets::{Target, TargetIndex, TargetKind},
 };
 
-/// How many reasons are named for a process.
+/// How many reasons are given for one process.
 const REASONS: usize = 3;
 
 /// A notice for each target that selects nothing; under `strict` an error.
@@ -59,10 +59,10 @@ fn nothing<'a>(
     resolver.targets().iter().filter(move |(index, target)| {
         let index = *index;
         let selected = selecting.contains(&index);
-        // Without a list of its functions, what a process will call is not known before it does.
+        // Without a list of its functions, it is not known what a process will call before it does.
         let unknown = target.kind == TargetKind::Python
             && planned.iter().any(|planned| !is_known(&planned.plan, purpose));
-        // A session that cannot reach what it is to slow does not start, and says why.
+        // A session that cannot reach the functions it is to slow down does not start, and says why.
         let says_so = purpose == Purpose::Attach && planned.iter().any(|of| of.plan.is_out_of_reach(index));
         !selected && !unknown && !says_so
     })
@@ -106,7 +106,7 @@ fn selects_nothing(
     SelectsNothing { line: target.line, target: target.text.clone(), processes }
 }
 
-/// What the files that a process maps have to do with a target that selects nothing in them.
+/// Reasons in the files that a process maps why a target selects nothing in them.
 pub(super) fn of_files(target: &Target, process: &Process) -> Vec<Reason> {
     let mut reasons = Vec::new();
     if target.kind == TargetKind::Python {
@@ -123,7 +123,7 @@ pub(super) fn of_files(target: &Target, process: &Process) -> Vec<Reason> {
     reasons
 }
 
-/// What there is to say; `explained`: also what takes a look at all names.
+/// All reasons; `explained`: also those that need a list of all names.
 fn reasons(
     index: TargetIndex,
     target: &Target,

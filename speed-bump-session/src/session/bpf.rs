@@ -1,8 +1,9 @@
-//! A session of processes × engines: `bpf`, `signal` and `helper`.
+//! A session of processes and the engines `bpf`, `signal` and `helper`.
 //!
 //! It owns what is in force — each covered process with its links, the engines that count and delay there —
-//! and drops it in an order that leaves no trace. It waits for the kernel, when probes come and go, and for
-//! helpers, when it begins and ends; in between for none. What happens meanwhile, its event loop hands on.
+//! and drops it in an order that leaves no trace. It waits for the kernel when probes come and go, and for
+//! helpers when it begins and ends; it waits for nothing in between. Its event loop passes on what happens
+//! meanwhile.
 
 mod announcements;
 mod begin;
@@ -85,7 +86,7 @@ use tick::{Checks, look_for_children};
 pub struct BpfSession {
     /// Catches children of a command at their execs. Dropping it ends that.
     catching: Option<Execs>,
-    /// Where it is told what was caught, until the event loop takes it.
+    /// Receives the caught processes, until the event loop takes it over.
     executions: Option<Executions>,
     coverage: Coverage,
     checks: Checks,
@@ -94,7 +95,7 @@ pub struct BpfSession {
 
 impl BpfSession {
     /// Attaches to the given processes, each with the plan that was made for it. When this returns, every
-    /// call is counted, and delayed from `start_after` on. `stop` stops it, from now on.
+    /// call is counted, and delayed from `start_after` on. From now on, `stop` stops the session.
     ///
     /// # Errors
     /// Nothing is left attached.
@@ -117,7 +118,7 @@ impl BpfSession {
         let mut session =
             Self { catching: None, executions: None, coverage, checks: Checks::new(false), sources };
         if let Err(error) = session.begin(roots, follows) {
-            // So that nothing is left when we say so.
+            // So that nothing is left attached when the caller is told of the error.
             let mut nearest = session.leave();
             return Err(match error {
                 SessionError::NothingSelected(mut lines) => {
@@ -130,7 +131,7 @@ impl BpfSession {
         Ok(session)
     }
 
-    /// Brings helpers in, and covers processes.
+    /// Loads the helpers, and covers the processes.
     fn begin(&mut self, mut roots: Vec<(Process, Plan)>, follows: bool) -> Result<(), SessionError> {
         let coverage = &mut self.coverage;
         let brought_in = bring_helpers_in(&mut roots, &mut coverage.engines, &mut coverage.context)?;
@@ -174,7 +175,7 @@ impl BpfSession {
     pub fn prepare(resolver: Resolver, settings: Settings) -> Result<Self, SessionError> {
         let follow = offsets_to_follow();
         let capacity = capacity::of_command(&resolver, &settings);
-        // What is no CPython is not worth to be held.
+        // Programs other than CPython are not worth holding.
         let may_inject = resolver.may_inject() || settings.policies.wants_helper();
         let catches = follow.is_some() && settings.children && may_inject;
         let hold = if catches { execs::hold() } else { Hold::default() };
@@ -192,7 +193,7 @@ impl BpfSession {
         Ok(session)
     }
 
-    /// Starts to catch processes at their execs.
+    /// Begins to catch processes at their execs.
     fn catch_execs(&mut self) -> Result<(), SessionError> {
         let probes = self.coverage.engines.probes.as_mut();
         let Some(held) = probes.and_then(|probes| probes.engine.take_held()) else { return Ok(()) };
@@ -225,24 +226,25 @@ impl BpfSession {
         Ok(())
     }
 
-    /// At the end: what kept targets from selecting anything.
+    /// At the end, tells why targets have selected nothing.
     pub fn tell_unselected(&mut self) {
         let report = self.report();
         selections::tell_unselected(&report, &mut self.coverage.context);
     }
 }
 
-/// For whoever runs it on a thread of his own; [`Handle`](super::handle::Handle) is for everybody else.
+/// For callers that run the session on a thread of their own; all others use
+/// [`Handle`](super::handle::Handle).
 impl BpfSession {
     /// Runs until something ends it, and stays attached.
     ///
     /// # Errors
-    /// The event loop failed. It needs a runtime of tokio.
+    /// The event loop failed, for example because there is no tokio runtime.
     pub async fn run(&mut self) -> io::Result<Ended> {
         run(self).await
     }
 
-    /// What may be asked and changed from any thread.
+    /// Access to what any thread may ask and change.
     pub fn controls(&self) -> Controls {
         self.state().controls()
     }
@@ -257,13 +259,13 @@ impl BpfSession {
         Session::detach(self);
     }
 
-    /// Hands on what happened.
+    /// Handles what happened.
     fn take_up(&mut self, happened: Happened) {
         match happened {
             Happened::CommandEvent(told) => executed::told(told, &mut self.coverage),
             Happened::Executed(executed) => executed::caught(executed, &mut self.coverage),
             Happened::Ended(pid) => {
-                // What the process did last is judged while it is known.
+                // The process's last events are handled while it is still known.
                 self.drain_events();
                 self.coverage.ended(pid);
             }
@@ -282,12 +284,13 @@ impl BpfSession {
         }
     }
 
-    /// Detaches from everything. The names that come nearest to targets that have selected nothing.
+    /// Detaches from everything. Returns the names that are closest to those of targets that have selected
+    /// nothing.
     fn leave(&mut self) -> Vec<String> {
         leaving::close(&mut self.coverage);
         self.coverage.processes.are_caught = false;
         self.catching = None;
-        // A program that stands at its entry point goes on when what told of it is dropped.
+        // A program that is held at its entry point goes on when the event that announced it is dropped.
         self.executions = None;
         self.sources.close();
         leaving::leave(&mut self.coverage)
@@ -339,7 +342,7 @@ impl Session for BpfSession {
     }
 
     fn catch_up(&mut self) {
-        // Calls of functions that were announced and not judged yet would be missing in the report.
+        // Otherwise the report would lack calls of functions that were announced and not yet judged.
         self.drain_events();
         self.checks.catch_up(&mut self.coverage);
     }
@@ -355,7 +358,8 @@ impl Session for BpfSession {
 
 impl Drop for BpfSession {
     fn drop(&mut self) {
-        // Links go with the covered processes; this only spares them a wait for a spin in flight.
+        // Dropping the covered processes drops the links; detaching them here only spares a wait for a spin
+        // in progress.
         self.coverage.engines.window.close();
     }
 }

@@ -1,4 +1,4 @@
-//! What may be asked and changed of a session at any moment, from any thread, without its event loop.
+//! What any thread may ask of a session and change in it at any moment, without its event loop.
 
 use std::{
     io,
@@ -24,25 +24,25 @@ use crate::{
     targets::{ParsedTargets, TargetChange, TargetIndex, Targets},
 };
 
-/// See above. Clones are of the same session.
+/// Access to a session for any thread. Clones are of the same session.
 #[derive(Clone, Debug)]
 pub struct Controls {
     pub(super) doses: Arc<Mutex<Doses>>,
-    /// Held by whoever sets doses, or changes targets: they come one after the other.
+    /// Held while doses are set or targets change, so that this happens one after the other.
     pub(super) turn: Arc<Mutex<()>>,
     pub(super) events: EventLog,
     pub(super) requests: UnboundedSender<Request>,
 }
 
 impl Controls {
-    /// Sets doses, which come into force together, whatever the session is doing. Of several for the same
-    /// functions the last counts.
+    /// Sets doses, which take effect together, whatever the session is doing. If several are for the same
+    /// functions, the last counts.
     ///
-    /// Where the helper is to spin other delays than before, those calls are not delayed for some
-    /// milliseconds, until no signal with the old meaning is on its way.
+    /// If the helper is to spin other delays than before, those calls are not delayed for some milliseconds,
+    /// until no signal with the old delay is pending.
     ///
     /// # Errors
-    /// A target or a delay that cannot be; nothing has changed then.
+    /// An invalid target or delay; nothing has changed then.
     pub fn set(&self, changes: &[(Selection, Dose)]) -> Result<Applied, SessionError> {
         let _turn = self.take_turn();
         let setting = self.doses().pause(changes)?;
@@ -52,13 +52,13 @@ impl Controls {
     /// What was counted so far.
     ///
     /// # Errors
-    /// The kernel does not give the counters.
+    /// The kernel does not give access to the counters.
     pub fn snapshot(&self) -> io::Result<Snapshot> {
         self.doses().snapshot()
     }
 
     /// The thread pointers of the threads that called functions last, one of each process: of all functions,
-    /// or of a target's. Known of Python functions that the helper delays.
+    /// or of a target's. Known only of Python functions that the helper delays.
     ///
     /// # Errors
     /// A helper does not give them.
@@ -66,7 +66,7 @@ impl Controls {
         self.doses().last_callers(target)
     }
 
-    /// What happened since this was asked last; where that is nothing, waits so long for something.
+    /// What happened since the last call; if nothing did, waits up to this long for something.
     pub fn events(&self, patience: Duration) -> Events {
         self.events.take(patience)
     }
@@ -76,13 +76,13 @@ impl Controls {
         Arc::clone(self.doses().functions.known())
     }
 
-    /// The targets of the session, with those that were dropped.
+    /// The targets of the session, including those that were removed.
     pub fn targets(&self) -> Arc<Targets> {
         Arc::clone(&self.doses().targets)
     }
 
-    /// The targets that lines are in this session: what the files that its processes see decide of their
-    /// kinds, and what the module `__main__` stands for.
+    /// The targets that lines stand for in this session: their kinds depend on the files that its processes
+    /// see, and the module `__main__` on what they run.
     ///
     /// # Errors
     /// [`SessionError::Undecided`], [`SessionError::Over`].
@@ -96,15 +96,15 @@ impl Controls {
         Ok(targets.with_main_files_of(&self.targets()))
     }
 
-    /// Has targets come and go, in the processes that are covered now and later. This is the session's own
-    /// work, and takes as long as resolving and attaching do.
+    /// Adds and removes targets, in the processes that are covered now and later. The session's own thread
+    /// does this, and it takes as long as resolving and attaching do.
     ///
-    /// When this returns, calls of what came are counted, and have their doses.
+    /// When this returns, calls of the added targets are counted, and have their doses.
     ///
-    /// A function stays with the target that has it: those that come take what no other selects.
+    /// A function stays with the target that has it: added targets take what no other selects.
     ///
     /// # Errors
-    /// Targets that this session cannot take up; nothing has changed then. [`SessionError::Over`].
+    /// Targets that this session cannot add or remove; nothing has changed then. [`SessionError::Over`].
     pub fn change_targets(&self, change: TargetChange) -> Result<Applied, SessionError> {
         let _turn = self.take_turn();
         let (answer_to, answered) = channel();
@@ -114,11 +114,11 @@ impl Controls {
         self.finish(&setting)
     }
 
-    /// Has calls timed from here on, or not any more, in a session that began so that it can. When this
-    /// returns, that is so, unless an interpreter keeps the helper from it. What was timed stays in the
+    /// Times calls from here on, or no longer, in a session that began with room for it. When this returns,
+    /// the change is in force, unless an interpreter is not ready for the helper. What was timed stays in the
     /// counters.
     ///
-    /// Native functions can be timed once in a session.
+    /// Native functions can be timed only once in a session.
     ///
     /// # Errors
     /// The session began without room for times, or has timed native functions before; nothing has changed
@@ -139,19 +139,20 @@ impl Controls {
         answer(&self.requests, &answered)
     }
 
-    /// The doses that hold now.
+    /// The doses that are in force now.
     pub fn policies(&self) -> PolicyTable {
         self.doses().policies.clone()
     }
 
-    /// Sets doses when their signals may mean them. The session goes on meanwhile, and others may ask it.
+    /// Sets doses when their signals are free for them. The session goes on meanwhile, and other threads may
+    /// use it.
     fn finish(&self, setting: &Setting) -> Result<Applied, SessionError> {
         setting.under_way.wait();
         self.wait_for(&setting.told);
         self.doses().set(setting)
     }
 
-    /// Waits until helpers have taken up what they were told, and the session what they have found.
+    /// Waits until helpers have applied what they were told, and the session has handled what they found.
     fn wait_for(&self, told: &ToldHelpers) {
         if !told.are_any() {
             return;
@@ -159,7 +160,7 @@ impl Controls {
         told.wait();
         let (answer_to, answered) = channel();
         if self.requests.send(Request::HearHelpers(answer_to)).is_ok() {
-            // A session that is over has nothing to take up.
+            // A session that has ended has nothing to handle.
             let _ = answer(&self.requests, &answered);
         }
     }
@@ -169,7 +170,7 @@ impl Controls {
     }
 
     fn doses(&self) -> MutexGuard<'_, Doses> {
-        // Nothing in there panics half-way: it is as good as it was.
+        // No code that holds the lock can panic halfway, so its content is sound.
         self.doses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,5 @@
-//! The doses of a session, the functions that have them, and what was counted of those: what may be asked
-//! and changed at any moment, without the event loop.
+//! The doses of a session, the functions that have them, and what was counted of those: everything that may
+//! be asked and changed at any moment, without the event loop.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,14 +26,15 @@ use crate::{
     units::Nanos,
 };
 
-/// Functions whose delays are looked at one by one, in all: their histograms take 46 MB. What helpers say is
-/// their processes' word.
+/// The number of functions that have histograms of their delays, in all: they take 46 MB. Helpers' numbers
+/// come from the target processes, which could write anything.
 const HISTOGRAMS: usize = 32_768;
 
-/// Pairs of a caller and a function, in all: they take 15 MB. What helpers say is their processes' word.
+/// Pairs of a caller and a function, in all: they take 15 MB. Helpers' numbers come from the target
+/// processes, which could write anything.
 const PAIRS: usize = 262_144;
 
-/// Doses are in force.
+/// Doses have taken effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Applied {
     /// Every call that begins at this time (`CLOCK_MONOTONIC`) or later has them.
@@ -41,7 +42,7 @@ pub struct Applied {
     pub at: Nanos,
 }
 
-/// Doses to set, once these signals and helpers have been waited for. Nothing else may set any until then.
+/// Doses to set, after these signals and helpers have been waited for. Nothing else may set any until then.
 #[derive(Debug)]
 pub(crate) struct Setting {
     doses: Vec<NumberedDose>,
@@ -49,7 +50,7 @@ pub(crate) struct Setting {
     pub(super) told: ToldHelpers,
 }
 
-/// See above. Whoever holds it must not wait for a process.
+/// The doses and counters of a session. A holder of the lock must not wait for a process.
 #[derive(Debug)]
 pub(crate) struct Doses {
     pub(super) engine: Box<dyn Engine>,
@@ -67,7 +68,7 @@ pub(crate) struct Doses {
 /// Who calls whom.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Callers {
-    /// Calls of the one function by the other: first the one that is called.
+    /// Calls of one function by another: the called one comes first.
     pub(super) pairs: BTreeMap<(FunctionId, Caller), PairTimes>,
     /// Calls whose caller is left out, as there is no room for more pairs.
     pub(super) left_out: u64,
@@ -84,7 +85,7 @@ impl Callers {
 }
 
 impl Doses {
-    /// Brings the doses of the start into force.
+    /// Brings the initial doses into force.
     pub(super) fn start(
         mut engine: Box<dyn Engine>,
         functions: FunctionTable,
@@ -103,11 +104,11 @@ impl Doses {
         })
     }
 
-    /// Takes up targets that come and go. What is returned has the doses that they are to have, which are
-    /// none for those that go.
+    /// Adds and removes targets. The result contains the doses that they are to have: none for those that
+    /// were removed.
     ///
     /// # Errors
-    /// No room, or a dose that cannot be; nothing has changed then.
+    /// No room, or an invalid dose; nothing has changed then.
     pub(super) fn change_targets(&mut self, change: &TargetChange) -> Result<Setting, SessionError> {
         let mut policies = self.policies.clone();
         let mut numbered: Vec<NumberedDose> = Vec::new();
@@ -128,10 +129,10 @@ impl Doses {
         Ok(Setting { doses: numbered, under_way, told: ToldHelpers::default() })
     }
 
-    /// Makes ready to set doses.
+    /// Prepares to set doses.
     ///
     /// # Errors
-    /// A target or a delay that cannot be; nothing has changed then.
+    /// An invalid target or delay; nothing has changed then.
     pub(super) fn pause(&mut self, changes: &[(Selection, Dose)]) -> Result<Setting, SessionError> {
         let mut policies = self.policies.clone();
         let mut numbered: Vec<NumberedDose> = Vec::with_capacity(changes.len());
@@ -145,16 +146,16 @@ impl Doses {
         Ok(Setting { doses: numbered, under_way, told: ToldHelpers::default() })
     }
 
-    /// Sets doses, which come into force together. Of several for the same functions the last counts.
+    /// Sets doses, which take effect together. If several are for the same functions, the last counts.
     ///
     /// # Errors
-    /// The engine does not do as it is told.
+    /// The engine fails to set them.
     pub(super) fn set(&mut self, setting: &Setting) -> Result<Applied, SessionError> {
         let at = self.engine.set(&setting.doses)?;
         Ok(Applied { at })
     }
 
-    /// Has functions follow doses of their own, which are for the time being those of their targets.
+    /// Gives functions doses of their own, which are at first those of their targets.
     fn make_own(
         &mut self,
         changes: &[(Selection, Dose)],
@@ -191,7 +192,7 @@ impl Doses {
         Ok(index)
     }
 
-    /// Says which function a number of a range is. `false` where there is no room for its name.
+    /// Sets which function a number of a range stands for. `false` where there is no room for its name.
     pub(super) fn name(&mut self, range: FunctionRange, number: u32, function: &SelectedFunction) -> bool {
         let own = self.policies.own_number(function);
         let has_room = self.functions.name(range, number, function);
@@ -201,10 +202,10 @@ impl Doses {
         has_room
     }
 
-    /// Gives a range back; what was counted of its functions stays. It has to be [wiped](Self::wipe)
-    /// before it is reserved again.
+    /// Gives a range back; the counts of its functions stay. It has to be [wiped](Self::wipe) before it is
+    /// reserved again.
     pub(super) fn give_back(&mut self, range: FunctionRange) {
-        // Most of a range has no names.
+        // Most numbers of a range have no names.
         let mut stats = HashMap::new();
         for run in self.functions.runs_in(range) {
             match self.engine.read(run.first, run.count) {
@@ -232,7 +233,7 @@ impl Doses {
         self.functions.give_back(range, |index| stats.get(&index).copied().unwrap_or_default());
     }
 
-    /// Has these indices count from zero, for nobody.
+    /// Makes these indices count from zero, for no function.
     pub(super) fn wipe(&mut self, range: FunctionRange) {
         let stats = self.engine.read(range.first, range.count).unwrap_or_else(|error| {
             tracing::debug!("what {range:?} counted is not known: {error}");
@@ -299,7 +300,7 @@ impl Doses {
         Ok(callers)
     }
 
-    /// Adds who called functions in a range, as far as there is room.
+    /// Adds the callers of functions in a range, as far as there is room.
     fn add_callers(&self, range: FunctionRange, callers: &mut Callers) -> io::Result<()> {
         self.engine.callers(range.first, range.count, &mut |pair| {
             let (caller, callee) = (self.functions.caller_at(pair.caller), self.functions.at(pair.callee));
@@ -327,7 +328,7 @@ impl Doses {
     }
 }
 
-/// Adds a histogram to what is known of a function, as far as there is room.
+/// Adds a histogram to those of a function, as far as there is room.
 fn add(to: &mut BTreeMap<FunctionId, Histogram>, function: Option<FunctionId>, histogram: Histogram) {
     let Some(id) = function else { return };
     if to.len() < HISTOGRAMS || to.contains_key(&id) {

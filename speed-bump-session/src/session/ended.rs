@@ -10,7 +10,7 @@ use serde::Serialize;
 pub enum Ended {
     /// The window of `--duration` closed.
     Elapsed,
-    /// It was asked to.
+    /// It was told to stop.
     Stopped,
     /// Every process that was named on the command line ended.
     TargetGone,

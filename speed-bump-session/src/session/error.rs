@@ -23,7 +23,7 @@ pub enum SessionError {
     /// A process could not be attached to.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// A process could not be looked at.
+    /// A process could not be read.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// A map could not be written.
@@ -35,7 +35,7 @@ pub enum SessionError {
     /// The engine `signal` cannot be used.
     #[error("{0}")]
     Signal(String),
-    /// A target selects nothing, as nothing leads to a file that the process runs.
+    /// A target selects nothing, as a file that the process runs cannot be reached.
     #[error("line {line}: `{target}`: {why}")]
     OutOfReach {
         /// Number of the target's line, from 1.
@@ -48,7 +48,7 @@ pub enum SessionError {
     /// Probes were attached, and their breakpoints are not in the process.
     #[error(transparent)]
     NotInPlace(#[from] NotInPlace),
-    /// The kernel is too old for what a line of the targets file, or a flag, asks for.
+    /// The kernel is too old for what a line of the targets file, or a flag, needs.
     #[error("line {line}: {lack}")]
     OldKernel {
         /// Number of the line in the targets file, from 1.
@@ -59,10 +59,10 @@ pub enum SessionError {
     /// The engine cannot have a dose.
     #[error(transparent)]
     Set(#[from] SetError),
-    /// The kernel module does not do what it is asked for.
+    /// The kernel module refuses or fails.
     #[error(transparent)]
     Kmod(#[from] KmodError),
-    /// Something can be seen by probes alone, in a session that has none.
+    /// Something needs probes, in a session that has none.
     #[error(
         "this needs probes, and the session began without BPF, for functions that the helper delays: use \
          `--engine auto`"
@@ -77,7 +77,7 @@ pub enum SessionError {
     /// It was asked to stop before everything was attached.
     #[error("stopped before anything was attached")]
     Stopped,
-    /// The operating system lacks something.
+    /// The operating system lacks a resource.
     #[error("cannot start a thread that renews doses: {0}; raise {limit}", limit = limit_of_threads(.0))]
     Thread(io::Error),
     /// There is no memory for what is shared with helpers.
@@ -86,7 +86,7 @@ pub enum SessionError {
     /// The names of functions take more than there is room for.
     #[error("no room for more names of functions; select fewer with the targets file")]
     NamesFull,
-    /// A file decides what a line selects, and no process is left that sees it.
+    /// The kind of a line depends on a file, and no process is left that sees it.
     #[error("no process is left to say whether {path} is an ELF file: write py: or native: in front of it")]
     Undecided {
         /// Path that the line begins with.
@@ -98,7 +98,7 @@ pub enum SessionError {
     /// The session is over.
     #[error("the session is over")]
     Over,
-    /// The thread of the session is gone, by a fault of ours.
+    /// The session's thread has ended, by a bug of the tool.
     #[error("the session has ended by a fault in the tool; everything is detached. Please report it")]
     Lost,
     /// More functions or sites than there is room for.
@@ -124,7 +124,7 @@ impl From<MapError> for SessionError {
 }
 
 impl SessionError {
-    /// Who can do something about it.
+    /// Who can remedy the failure.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Attach(AttachError::ProcessGone { .. }) => FailureKind::Gone,
@@ -155,11 +155,11 @@ impl SessionError {
     }
 }
 
-/// What may have to be raised for a thread.
+/// The limits that may have to be raised for a thread.
 fn limit_of_threads(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EMFILE) => "`ulimit -n`",
-        // There is no word of its own for that its stack finds no room.
+        // The system has no error of its own for a lack of memory for a stack.
         _ => "`ulimit -u`, or the limits of memory (`ulimit -d`, `ulimit -v`)",
     }
 }

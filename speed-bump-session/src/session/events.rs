@@ -1,4 +1,4 @@
-//! What happens to the processes of a session, for whoever holds its handle.
+//! What happens to the processes of a session, for the owner of its handle.
 
 use std::{
     collections::VecDeque,
@@ -14,7 +14,7 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// Events that are kept for whoever asks. Processes can bring about as many as they like.
+/// Events that are kept until they are asked for. Processes can cause any number.
 const KEPT: usize = 4_096;
 
 /// Something that happened.
@@ -26,7 +26,7 @@ pub enum Event {
         /// PID of the process.
         pid: Pid,
     },
-    /// A covered process executed another program. If that is covered too, it is told next.
+    /// A covered process executed another program. If that is covered too, the next event says so.
     Replaced {
         /// PID of the process.
         pid: Pid,
@@ -41,7 +41,7 @@ pub enum Event {
         /// What, why, and the way out.
         text: String,
     },
-    /// The session is over, and everything is detached. Nothing comes after it.
+    /// The session has ended, and everything is detached. It is the last event.
     Over {
         /// Why; `None`: its event loop failed.
         why: Option<Ended>,
@@ -59,16 +59,16 @@ pub struct Happened {
     pub event: Event,
 }
 
-/// Events since somebody asked last.
+/// The events since the last call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Events {
     /// In their order.
     pub events: Vec<Happened>,
-    /// How many came before these and were not kept: nobody had asked for long.
+    /// How many earlier events were not kept, because nothing had asked for a long time.
     pub lost: u64,
 }
 
-/// Where a session leaves its events. Clones are the same one.
+/// The events of a session. Clones share the same state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EventLog(Arc<Shared>);
 
@@ -96,7 +96,7 @@ impl EventLog {
         self.0.came.notify_all();
     }
 
-    /// Takes what there is; where there is nothing, waits so long for something.
+    /// Takes the events that there are; if there are none, waits up to this long for one.
     pub(super) fn take(&self, patience: Duration) -> Events {
         let waited = self.0.came.wait_timeout_while(self.queue(), patience, |queue| queue.events.is_empty());
         let (mut queue, _) = waited.unwrap_or_else(PoisonError::into_inner);

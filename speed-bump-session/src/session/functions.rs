@@ -1,7 +1,7 @@
-//! The session's functions: which index in the engine's maps stands for which.
+//! The session's functions, with their indices in the engine's maps.
 //!
-//! A function has one index in whatever processes it appears, except where a process names its functions by
-//! numbers of its own: it then has a range of indices, and the report adds up what belongs together.
+//! A function has one index in all processes, except where a process numbers its functions itself: such a
+//! process has a range of indices, and the report adds up those of the same function.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,7 +10,7 @@ use speed_bump_abi::FunctionStats;
 use super::known::{FunctionId, KnownFunctions};
 use crate::{probe::plan::SelectedFunction, session::error::SessionError};
 
-/// Of the room for names, that of functions that no target selects is one part in so many, beside it.
+/// The share of the room for names that functions may take that no target selects, in addition to it.
 const PART_FOR_CALLERS: usize = 4;
 
 /// Consecutive indices.
@@ -23,7 +23,7 @@ pub(super) struct FunctionRange {
 }
 
 impl FunctionRange {
-    /// The same in parts of so many at most.
+    /// The same range in parts of at most this length.
     pub(super) fn parts(self, count: u32) -> impl Iterator<Item = Self> {
         let end = self.first.saturating_add(self.count);
         let step = count.max(1);
@@ -46,18 +46,18 @@ pub(super) struct FunctionTable {
     /// By [`FunctionId`].
     indices: Vec<Indices>,
     single: Indexes,
-    /// Where ranges lie; among the single ones if absent.
+    /// Where ranges lie; among the single indices if `None`.
     ranges: Option<Indexes>,
     /// Ranges that were given back.
     free: Vec<FunctionRange>,
-    /// What was counted in them, by [`FunctionId`].
+    /// What was counted in those ranges, by [`FunctionId`].
     past: Vec<FunctionStats>,
-    /// Bytes of names that there is still room for.
+    /// How many bytes of names there is still room for.
     room: usize,
     callers: OnlyCallers,
 }
 
-/// Functions that no target selects, and that call ones that a target does. They count nothing.
+/// Functions that no target selects, and that call functions that a target does. They count nothing.
 #[derive(Debug)]
 struct OnlyCallers {
     known: KnownFunctions,
@@ -72,11 +72,11 @@ struct OnlyCallers {
 pub(super) enum Caller {
     /// One that a target selects.
     Selected(FunctionId),
-    /// One that none does; their numbers are their own.
+    /// One that no target selects; these have numbers of their own.
     Unselected(FunctionId),
 }
 
-/// Indices that were not given to anybody yet.
+/// Indices that are not in use yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Indexes {
     next: u32,
@@ -94,15 +94,15 @@ impl Indexes {
 /// The indices of one function.
 #[derive(Debug, Default)]
 struct Indices {
-    /// The one that it has wherever it is not numbered otherwise.
+    /// The one that it has in processes that do not number their functions.
     own: Option<u32>,
     /// Those in ranges.
     in_ranges: Vec<u32>,
 }
 
 impl FunctionTable {
-    /// An empty table with room for as many as the engine's maps, and for so many bytes of names. Ranges lie
-    /// beyond those, if so many indices are given for them.
+    /// An empty table with room for as many functions as the engine's maps, and for this many bytes of names.
+    /// Ranges lie beyond those, if a number of indices is given for them.
     pub(super) fn new(capacity: u32, for_ranges: Option<u32>, room: usize) -> Self {
         Self {
             functions: BTreeMap::new(),
@@ -126,7 +126,7 @@ impl FunctionTable {
     /// # Errors
     /// [`SessionError::Full`].
     pub(super) fn enter(&mut self, function: &SelectedFunction) -> Result<(u32, bool), SessionError> {
-        if let Some(index) = self.of(function).and_then(|indices| indices.own) {
+        if let Some(index) = self.entry(function).and_then(|indices| indices.own) {
             return Ok((index, false));
         }
         let id = self.know(function).ok_or(SessionError::NamesFull)?;
@@ -138,13 +138,13 @@ impl FunctionTable {
 
     /// All indices of a function.
     pub(super) fn indices(&self, function: &SelectedFunction) -> impl Iterator<Item = u32> + use<> {
-        let indices = self.of(function);
+        let indices = self.entry(function);
         let own = indices.and_then(|indices| indices.own);
         let in_ranges = indices.map(|indices| indices.in_ranges.clone());
         own.into_iter().chain(in_ranges.unwrap_or_default())
     }
 
-    fn of(&self, function: &SelectedFunction) -> Option<&Indices> {
+    fn entry(&self, function: &SelectedFunction) -> Option<&Indices> {
         self.indices.get(self.known.id(function)?.0 as usize)
     }
 
@@ -156,7 +156,7 @@ impl FunctionTable {
         &mut self.indices[position]
     }
 
-    /// The number of a function, which takes room for its names when it is new; `None` without such room.
+    /// The number of a function, which takes room for its names when it is new; `None` if there is no room.
     fn know(&mut self, function: &SelectedFunction) -> Option<FunctionId> {
         if let Some(id) = self.known.id(function) {
             return Some(id);
@@ -178,8 +178,8 @@ impl FunctionTable {
         }
     }
 
-    /// Says which function a number of a range is; a number outside it is passed over. `false` where there is
-    /// no room for its name.
+    /// Sets which function a number of a range stands for; a number outside it is ignored. `false` where
+    /// there is no room for its name.
     pub(super) fn name(&mut self, range: FunctionRange, number: u32, function: &SelectedFunction) -> bool {
         let Some(index) = range.index(number) else { return true };
         let Some(id) = self.know(function) else { return false };
@@ -190,7 +190,7 @@ impl FunctionTable {
         true
     }
 
-    /// The same of a function that no target selects.
+    /// As [`name`](Self::name), for a function that no target selects.
     pub(super) fn name_caller(
         &mut self,
         range: FunctionRange,
@@ -200,7 +200,7 @@ impl FunctionTable {
         let Some(index) = range.index(number) else { return true };
         let OnlyCallers { known, ids, room } = &mut self.callers;
         if known.id(function).is_none() {
-            // Also of those without names there is no end of numbers.
+            // A process can name any number of functions without names, too.
             let needed = bytes_of(function).saturating_add(size_of::<SelectedFunction>());
             let Some(left) = room.checked_sub(needed) else { return false };
             *room = left;
@@ -209,13 +209,13 @@ impl FunctionTable {
         true
     }
 
-    /// The function of an index, where that calls another one.
+    /// The function of an index, where that function calls another one.
     pub(super) fn caller_at(&self, index: u32) -> Option<Caller> {
         let unselected = || self.callers.ids.get(&index).copied().map(Caller::Unselected);
         self.at(index).map(Caller::Selected).or_else(unselected)
     }
 
-    /// Which function that is.
+    /// The names of a caller.
     pub(super) fn caller(&self, caller: Caller) -> Option<&SelectedFunction> {
         match caller {
             Caller::Selected(id) => self.known.get(id),
@@ -223,7 +223,7 @@ impl FunctionTable {
         }
     }
 
-    /// Gives a range back. `stats` are read of those that have names.
+    /// Gives a range back. `stats` reads the counters of the named functions.
     pub(super) fn give_back(&mut self, range: FunctionRange, stats: impl Fn(u32) -> FunctionStats) {
         let mut rest = self.functions.split_off(&range.first);
         let mut behind = rest.split_off(&(range.first + range.count));
@@ -239,7 +239,7 @@ impl FunctionTable {
         self.free.push(range);
     }
 
-    /// All functions that were known at any time.
+    /// All functions that were ever known.
     pub(super) fn known(&self) -> &Arc<KnownFunctions> {
         &self.known
     }
@@ -254,12 +254,12 @@ impl FunctionTable {
         self.functions.iter().filter_map(|(index, id)| Some((*index, self.known.get(*id)?)))
     }
 
-    /// The indices of all functions, as few runs of consecutive ones.
+    /// The indices of all functions, as a minimal number of consecutive runs.
     pub(super) fn runs(&self) -> Vec<FunctionRange> {
         self.runs_in(FunctionRange { first: 0, count: u32::MAX })
     }
 
-    /// The same of those in a range.
+    /// The same for those in a range.
     pub(super) fn runs_in(&self, range: FunctionRange) -> Vec<FunctionRange> {
         let mut runs: Vec<FunctionRange> = Vec::new();
         for (index, _) in self.functions.range(range.first..range.first.saturating_add(range.count)) {

@@ -1,4 +1,4 @@
-//! What code outside holds of a session, which runs on a thread of its own.
+//! The handle of a session, which runs on a thread of its own.
 
 use std::{
     io,
@@ -25,7 +25,7 @@ use crate::{
     stats::report::SessionReport,
 };
 
-/// A session in force. Dropping it stops the session and waits until everything is detached.
+/// A running session. Dropping it stops the session and waits until everything is detached.
 #[derive(Debug)]
 pub struct Handle {
     controls: Controls,
@@ -46,7 +46,7 @@ pub struct Outcome {
 impl Handle {
     /// Starts a session, and runs it on a thread of its own until something ends it, or the handle's owner
     /// does.
-    pub(crate) fn of<S: Session>(
+    pub(crate) fn start<S: Session>(
         start: impl FnOnce(Stop) -> Result<S, SessionError> + Send + 'static,
         stop: Stop,
     ) -> Result<Self, SessionError> {
@@ -60,7 +60,7 @@ impl Handle {
                 Ok(session) => session,
                 Err(error) => return drop(started.send(Err(error))),
             };
-            // Nobody to hear of it: nobody to go on for.
+            // Nothing can receive the result, so there is no reason to go on.
             if started.send(Ok(session.state().controls())).is_err() {
                 session.state().stop.ask();
             }
@@ -69,7 +69,7 @@ impl Handle {
             let report = session.report();
             let why = ended.as_ref().ok().copied();
             let _ = ends.send(Outcome { ended, report });
-            // Whoever hears of the end finds the outcome.
+            // The outcome is set before the end is announced.
             session.state().events.add(Event::Over { why });
         };
         let thread = thread::Builder::new().name("session".to_owned()).spawn(work);
@@ -83,7 +83,7 @@ impl Handle {
         }
     }
 
-    /// What may be asked and changed, for other threads too.
+    /// Access to the session that other threads can have too.
     pub fn controls(&self) -> &Controls {
         &self.controls
     }
@@ -109,12 +109,12 @@ impl Handle {
         self.controls.report()
     }
 
-    /// Stops delaying at once, and has the session detach.
+    /// Stops delaying at once, and makes the session detach.
     pub fn stop(&self) {
         self.stop.ask();
     }
 
-    /// Waits so long for the end of the session; `None` while it goes on.
+    /// Waits up to this long for the end of the session; `None` if it goes on.
     ///
     /// # Errors
     /// [`SessionError::Lost`], also when the outcome was taken before.

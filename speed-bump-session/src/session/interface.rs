@@ -1,4 +1,4 @@
-//! What a session does, whatever its engine: the event loop and the handle know no more of it.
+//! What a session does, whatever its engine: all that the event loop and the handle know of it.
 
 use std::{collections::HashMap, io, sync::Arc};
 
@@ -10,12 +10,12 @@ use crate::{
     targets::{ParsedTargets, TargetChange, Targets},
 };
 
-/// A session in force, whatever its engine: attaching, following and leaving the processes that it covers.
+/// A running session, whatever its engine: attaches to processes, follows them and detaches.
 pub(crate) trait Session {
     /// What every session has.
     fn state(&self) -> &State;
 
-    /// The same, to change it.
+    /// The same state, to change it.
     fn state_mut(&mut self) -> &mut State;
 
     /// The processes that it covers now.
@@ -24,12 +24,12 @@ pub(crate) trait Session {
     /// Decides the kinds of lines by the files that these processes see.
     ///
     /// # Errors
-    /// A file has to decide, and no process is left that sees any.
+    /// The kind depends on a file, and no process is left that sees it.
     fn decide_kinds(&mut self, parsed: ParsedTargets) -> Result<Targets, SessionError> {
         let processes = self.processes();
         let path = parsed.undecided().next().unwrap_or_default().to_owned();
         let of_session = Arc::clone(&self.state().doses().targets);
-        // A line that the session has already means what it has meant all along.
+        // A line that the session has already keeps its meaning.
         let targets = kinds::decide(parsed.decided_as_in(&of_session), processes.iter().copied());
         let targets = targets.ok_or(SessionError::Undecided { path })?;
         let doubts = kinds::doubts(&targets, &processes);
@@ -37,30 +37,29 @@ pub(crate) trait Session {
         Ok(targets)
     }
 
-    /// Has targets come and go. What is returned has the doses that they are to have: whoever asks sets them,
+    /// Adds and removes targets. The result contains the doses that they are to have: the caller sets them,
     /// because that may have to wait.
     ///
     /// # Errors
     /// Nothing has changed then.
     fn change_targets(&mut self, change: &TargetChange) -> Result<Setting, SessionError>;
 
-    /// Has calls timed from here on, or not any more. Whoever asks waits for the helpers that were told.
+    /// Times calls from here on, or no longer. The caller waits for the helpers in the result.
     ///
     /// # Errors
     /// Nothing has changed then.
     fn time_calls(&mut self, on: bool) -> Result<ToldHelpers, SessionError>;
 
-    /// Takes up what helpers have found until now.
+    /// Handles what helpers have found until now.
     fn hear_helpers(&mut self) {}
 
-    /// Has the event loop wait for what [`turn`](Self::turn) waits for.
+    /// Makes the event loop wait for the sources of [`turn`](Self::turn).
     fn listen(&mut self) -> io::Result<()>;
 
-    /// Waits for what happens next, and takes it up. `Some`: that ends the session. May be dropped while it
-    /// waits.
+    /// Waits for the next event, and handles it. `Some`: it ends the session. May be dropped while it waits.
     async fn turn(&mut self) -> io::Result<Option<Ended>>;
 
-    /// Takes up what has happened already.
+    /// Handles what has happened already.
     fn catch_up(&mut self);
 
     /// Detaches from everything. Counters stay readable.

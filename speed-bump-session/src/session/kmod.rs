@@ -1,7 +1,7 @@
-//! A session with the kernel module: its targets in place of BPF programs.
+//! A session with the kernel module: it gives the module targets, in place of BPF programs.
 //!
-//! The module counts and spins, in the process and all its descendants; this adds targets, opens the window,
-//! takes up files that the process maps later, and leaves.
+//! The module counts and spins, in the process and all its descendants. The session adds targets, opens the
+//! window, handles files that the process maps later, and removes everything at the end.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -46,7 +46,7 @@ use crate::{
     targets::{TargetChange, TargetKind},
 };
 
-/// How often it is looked whether the process has replaced its image, and what it maps.
+/// How often the session checks whether the process has replaced its image, and what it maps.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 const UNLOADED: &str = "somebody has unloaded the kernel module: what it counted last is not in the report";
@@ -58,11 +58,11 @@ pub(crate) struct KmodStart {
     pub(crate) resolver: SymbolResolver,
     pub(crate) process: Process,
     pub(crate) found: NamedFunctions,
-    /// What there was to say of the module, for the report.
+    /// Notices about the module, for the report.
     pub(crate) told: Vec<String>,
 }
 
-/// A session in force.
+/// A running session.
 pub(crate) struct KmodSession {
     state: State,
     engine: KmodDoses,
@@ -70,7 +70,7 @@ pub(crate) struct KmodSession {
     guard: Option<UpstreamGuard>,
     resolver: SymbolResolver,
     process: Process,
-    /// The memory of the image that was resolved; gone when another replaced it.
+    /// The memory of the image that was resolved; gone when another image replaced it.
     image: Option<Memory>,
     files: HashSet<FileIdentity>,
     /// Functions that were added.
@@ -86,10 +86,10 @@ struct Sources {
     look: Interval,
 }
 
-/// Turns functions into what the module is told. Upstream's comes with a guard.
+/// Turns functions into names for the module. For the upstream module they come with a guard.
 ///
 /// # Errors
-/// The module cannot be told of one, or must not be.
+/// The module cannot be given one, or must not be.
 pub(crate) fn names(
     functions: &[NamedFunction],
     mut guard: Option<&mut UpstreamGuard>,
@@ -108,14 +108,15 @@ pub(crate) fn names(
 }
 
 impl KmodSession {
-    /// Slows the functions of a process down. When this returns every call is counted, and delayed from
+    /// Slows down the functions of a process. When this returns every call is counted, and delayed from
     /// `start_after` on.
     ///
     /// # Errors
     /// Nothing is left in the module.
     pub(crate) fn start(start: KmodStart, settings: &Settings, stop: Stop) -> Result<Self, SessionError> {
         let KmodStart { module, records, resolver, process, mut found, mut told } = start;
-        // Of the same name in files of the same name, which are told apart by nothing, the first.
+        // Only the first of several functions of the same name in files of the same name, which the module
+        // cannot tell apart.
         let mut seen = HashSet::new();
         found.functions.retain(|function| seen.insert(function.selected.clone()));
         let selects = |index| found.functions.iter().any(|function| function.selected.target == index);
@@ -158,7 +159,7 @@ impl KmodSession {
         }
         found.out_of_reach.iter().for_each(|remark| session.state.warn(remark.text.clone()));
         session.check_in_place(&found).map_err(KmodError::from)?;
-        // The module keeps the process that had the number then: it has to be this one.
+        // The module takes the process that has the number at that moment: it has to be this one.
         if !session.process.is_alive() {
             return Err(KmodError::Gone { pid: session.process.pid() }.into());
         }
@@ -169,19 +170,18 @@ impl KmodSession {
         Ok(session)
     }
 
-    /// Looks whether the module has put breakpoints into the process: its path may have led it to another
-    /// file.
+    /// Checks that the module has put breakpoints into the process: its path may have led to another file.
     fn check_in_place(&self, found: &NamedFunctions) -> Result<(), NotInPlace> {
         let Some(memory) = &self.image else { return Ok(()) };
         let places = found.places.iter().map(|(file, offsets)| (&**file, offsets.clone()));
         in_place::check(&self.process, memory, places)
     }
 
-    /// Has a function follow its dose whose target was added last of all.
+    /// Gives a dose to the function whose target was added last.
     fn enter(&mut self, function: &NamedFunction) -> Result<(), SessionError> {
         self.known.insert(function.selected.clone());
         self.state.doses().enter(&function.selected)?;
-        self.state.note_way(function.selected.target, Entry::Symbol, Floors::default());
+        self.state.note_entry(function.selected.target, Entry::Symbol, Floors::default());
         Ok(())
     }
 
@@ -197,7 +197,7 @@ impl KmodSession {
         self.image.as_ref().is_some_and(|image| self.process.has_replaced(image))
     }
 
-    /// Looks what the process has mapped since, and whether somebody has disabled the module.
+    /// Checks what the process has mapped since, and whether the module was disabled.
     fn look(&mut self) {
         if self.is_enabled && matches!(self.engine.is_enabled(), Ok(false)) {
             self.is_enabled = false;
@@ -213,7 +213,7 @@ impl KmodSession {
         }
         self.files = files;
         match self.resolver.resolve(&self.process) {
-            // What was found may be of the program that has replaced it.
+            // What was found may belong to the program that has replaced it.
             Ok(_) if self.has_replaced_its_image() => {}
             Ok(found) => self.add_new(&found),
             Err(ProcessError::Gone { .. }) => {}
@@ -235,7 +235,7 @@ impl KmodSession {
             if let Err(error) = self.add(&function) {
                 let name = &function.selected.name;
                 self.state.warn(format!("{name} was mapped after the attach and is not covered: {error}"));
-                // The rest would fail as this did.
+                // The others would fail in the same way.
                 return;
             }
         }
@@ -265,7 +265,7 @@ impl Session for KmodSession {
         vec![&self.process]
     }
 
-    /// Targets that go keep their places in the module, and delay nothing.
+    /// Removed targets keep their places in the module, and delay nothing.
     fn change_targets(&mut self, change: &TargetChange) -> Result<Setting, SessionError> {
         if let Some(target) = change.add.iter().find(|target| target.kind != TargetKind::Native) {
             return Err(SessionError::Retarget(format!(
@@ -349,10 +349,10 @@ impl Session for KmodSession {
     }
 }
 
-/// What upstream's module wants looked at; nothing with ours.
+/// The guard for the upstream module; `None` for ours.
 ///
 /// # Errors
-/// It must not be asked to slow this process down.
+/// The module must not be used on this process.
 pub(crate) fn guard(module: &Module, process: &Process) -> Result<Option<UpstreamGuard>, KmodError> {
     Ok(module.is_upstream().then(|| UpstreamGuard::new(process.pid())).transpose()?)
 }

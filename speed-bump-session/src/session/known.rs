@@ -1,10 +1,10 @@
-//! The functions that a session has come to know, each once, whatever processes it appears in.
+//! The functions that a session knows, each once, in however many processes it appears.
 
 use std::{collections::HashMap, sync::Arc};
 
 use crate::probe::plan::SelectedFunction;
 
-/// The number of a function in its session, from 0; it never means another one.
+/// The number of a function in its session, from 0; it never changes its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionId(pub u32);
 
@@ -16,7 +16,7 @@ pub struct KnownFunctions {
 }
 
 impl KnownFunctions {
-    /// The number of a function, which is known from here on.
+    /// The number of a function, which is added if it is new.
     pub(crate) fn enter(&mut self, function: SelectedFunction) -> FunctionId {
         if let Some(id) = self.id(&function) {
             return id;
@@ -41,7 +41,7 @@ impl KnownFunctions {
     /// All of them, by number.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (FunctionId, &SelectedFunction)> {
         self.functions.iter().enumerate().map(|(id, function)| {
-            // There are no more than fit: `enter` gave them their numbers.
+            // There are no more than fit into the type: `enter` gave them their numbers.
             (FunctionId(u32::try_from(id).unwrap_or(u32::MAX)), &**function)
         })
     }

@@ -1,4 +1,4 @@
-//! Ending from outside what has one session after the other: by a signal, or by whoever serves it.
+//! Ends a series of sessions from outside: on a signal, or when the server of the sessions ends.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -7,7 +7,7 @@ use std::sync::{
 
 use super::stop::Stop;
 
-/// Asks for an end, from any thread. Clones ask for the same one.
+/// Asks for an end, from any thread. Clones share the same state.
 #[derive(Clone, Debug, Default)]
 pub struct Quit(Arc<Shared>);
 
@@ -15,7 +15,7 @@ pub struct Quit(Arc<Shared>);
 struct Shared {
     is_asked: AtomicBool,
     session: Mutex<Stop>,
-    /// The last one that this one ends too.
+    /// The latest one that ends together with this one.
     below: Mutex<Option<Quit>>,
 }
 
@@ -34,7 +34,7 @@ impl Quit {
         self.0.is_asked.load(Ordering::SeqCst)
     }
 
-    /// What stops the next session; asked already if there is to be none.
+    /// Stops the next session; has stopped it already if there is to be none.
     pub fn next_stop(&self) -> Stop {
         let stop = Stop::default();
         *self.0.session.lock().unwrap_or_else(PoisonError::into_inner) = stop.clone();
@@ -44,8 +44,8 @@ impl Quit {
         stop
     }
 
-    /// Another one, which ends when this one is asked, and can be asked by itself. Of several, the last ends
-    /// with this one.
+    /// A new one, which ends when this one is asked to, and can also be asked alone. Only the latest ends
+    /// together with this one.
     pub fn next_quit(&self) -> Self {
         let below = Self::default();
         *self.0.below.lock().unwrap_or_else(PoisonError::into_inner) = Some(below.clone());

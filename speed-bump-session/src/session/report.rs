@@ -1,4 +1,4 @@
-//! From counters to the report.
+//! Makes the report from the counters.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,12 +26,12 @@ use crate::{
     units::Nanos,
 };
 
-/// Bytes of names of callers in a report: processes choose them, and each is there for each function that
-/// it calls.
+/// Bytes of names of callers in a report: the target processes choose the names, and each is repeated for
+/// each function that the caller calls.
 const CALLERS_NAMES: usize = 32 << 20;
 
 impl State {
-    /// What was counted so far, with calls that are not in the counters, by index.
+    /// What was counted so far, plus calls that are not in the counters yet, by index.
     pub(super) fn report(&self, pending: &HashMap<u32, u64>) -> SessionReport {
         let doses = self.doses();
         let mut snapshot = doses.snapshot().unwrap_or_else(|error| {
@@ -63,7 +63,7 @@ impl State {
             .map(|(index, dose)| (dose, engine(index, dose)))
             .collect();
         let usual = doses.engine.spins(Nanos(0));
-        // What follows may take its time.
+        // The rest may be slow.
         drop(doses);
         let mut by_target: BTreeMap<TargetIndex, Vec<FunctionReport>> = BTreeMap::new();
         let known = Arc::clone(&snapshot.known);
@@ -113,7 +113,7 @@ impl State {
         warnings.extend(self.untimed().of_python());
         warnings.extend(self.native_untimed.of_native());
         warnings.extend(without_caller(self.without_caller().saturating_add(left_out)));
-        // Of several the one that does most.
+        // If there are several, the most frequent one.
         let has = |engine| targets.iter().any(|target| target.engine == engine);
         let in_helper = !targets.is_empty() && targets.iter().all(|of| of.engine == EngineKind::Helper);
         let mut report = SessionReport {
@@ -136,8 +136,8 @@ impl State {
         report
     }
 
-    /// Who called each function, most calls first, where that is recorded, and how many calls are left out.
-    /// Reports while the session goes on do without: to read all pairs takes its time.
+    /// The callers of each function, most calls first, where they are recorded, and how many calls are left
+    /// out. Reports of a running session do without: reading all pairs is slow.
     fn callers(&self, doses: &Doses) -> (HashMap<FunctionId, Vec<CallerReport>>, u64) {
         let mut by_function: HashMap<FunctionId, Vec<CallerReport>> = HashMap::new();
         if !self.records_callers || self.ended.is_none() {
@@ -159,7 +159,7 @@ impl State {
             }
         }
         for of in by_function.values_mut() {
-            // A target may have come to select what was only a caller before.
+            // A target may have come to select a function that was only a caller before.
             of.sort_by(|a, b| (&a.name, &a.file, a.line).cmp(&(&b.name, &b.file, b.line)));
             of.dedup_by(|next, first| first.take_in(next));
             of.sort_by_key(|caller| std::cmp::Reverse(caller.calls));

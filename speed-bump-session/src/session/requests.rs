@@ -1,4 +1,4 @@
-//! What is asked of the event loop of a session, and waiting for the answer.
+//! Requests to the event loop of a session, and waiting for the answer.
 
 use std::{
     sync::mpsc::{Receiver, RecvTimeoutError, Sender},
@@ -13,22 +13,22 @@ use crate::{
     targets::{ParsedTargets, TargetChange, Targets},
 };
 
-/// Asked of a session that goes on.
+/// A request to a running session.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// The report so far.
     Report(Sender<SessionReport>),
-    /// The targets that lines are, by the files that the session's processes see.
+    /// The targets that lines stand for, by the files that the session's processes see.
     DecideKinds(ParsedTargets, Sender<Result<Targets, SessionError>>),
-    /// Targets that come and go. Whoever asks sets their doses.
+    /// Adds and removes targets. The sender sets their doses.
     ChangeTargets(TargetChange, Sender<Result<Setting, SessionError>>),
-    /// Whether calls are timed from here on.
+    /// Whether to time calls from here on.
     TimeCalls(bool, Sender<Result<ToldHelpers, SessionError>>),
-    /// To take up what helpers have found until now.
+    /// Handles what helpers have found until now.
     HearHelpers(Sender<()>),
 }
 
-/// How often who waits for an answer looks whether anybody is left to give it.
+/// How often a waiting sender checks whether the session has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Waits for the answer to a request; `None` where the session has ended without one.
@@ -60,7 +60,7 @@ mod tests {
         let (requests, mut asked) = unbounded_channel();
         let (answer_to, answered) = channel();
         requests.send(Request::Report(answer_to)).unwrap();
-        // As a request that was sent while the session ended: it is in there, and nobody takes it out.
+        // As when a request was sent while the session ended: it is in the channel, and is not taken out.
         asked.close();
         assert!(answer(&requests, &answered).is_none());
     }

@@ -1,4 +1,4 @@
-//! The one event loop of a session: requests, its window, and what its engine has it wait for.
+//! The event loop of every session: requests, its window, and the sources of its engine.
 
 use std::{future::pending, io, time::Instant};
 
@@ -20,7 +20,7 @@ pub(crate) async fn run<S: Session>(session: &mut S) -> io::Result<Ended> {
             () = stop.asked() => break Ended::Stopped,
             () = until(closes) => break Ended::Elapsed,
             request = next_request(&mut requests) => match request {
-                // Whoever asked may have gone.
+                // The sender may have gone.
                 Request::Report(answer) => drop(answer.send(session.report())),
                 Request::DecideKinds(parsed, answer) => {
                     drop(answer.send(session.decide_kinds(parsed)));
@@ -54,7 +54,7 @@ async fn next_request(requests: &mut Option<UnboundedReceiver<Request>>) -> Requ
     pending().await
 }
 
-/// Waits for that moment, for ever without one.
+/// Waits until that moment, or for ever if there is none.
 pub(super) async fn until(end: Option<Instant>) {
     match end {
         Some(end) => sleep_until(end.into()).await,

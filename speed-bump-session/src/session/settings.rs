@@ -7,17 +7,17 @@ use crate::policy::PolicyTable;
 /// What a session does, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Which delays it begins with, and who spins them.
+    /// The delays that it begins with, and which engine spins them.
     pub policies: PolicyTable,
     /// From the attach to the first trigger.
     pub start_after: Duration,
-    /// From there to the last trigger; `None` is until stopped.
+    /// From there to the last trigger; `None` is until it is stopped.
     pub duration: Option<Duration>,
     /// Whether children are covered.
     pub children: bool,
     /// Whether calls are timed from the start.
     pub times: bool,
-    /// Whether they are timed at any time.
+    /// Whether they may be timed at a later time.
     pub may_time: bool,
     /// Whether it is recorded who calls whom, of Python functions whose calls are timed.
     pub callers: bool,

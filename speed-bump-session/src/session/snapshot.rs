@@ -7,24 +7,24 @@ use speed_bump_abi::{FunctionStats, Histogram, times::FunctionTimes};
 use super::known::{FunctionId, KnownFunctions};
 use crate::{probe::plan::SelectedFunction, stats::median::median, units::Nanos};
 
-/// Counters by function, read while calls went on: each counter is exact, and a call that came meanwhile may
-/// be in one function's and not yet in another's.
+/// Counters by function, read while calls went on: each counter is exact, but a call during the reading may
+/// be counted for one function and not yet for another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// When reading began (`CLOCK_MONOTONIC`): all calls that had returned by then are in.
+    /// When reading began (`CLOCK_MONOTONIC`): all calls that had returned by then are included.
     pub at: Nanos,
     /// The functions that were known then.
     pub known: Arc<KnownFunctions>,
     /// By [`FunctionId`].
     pub(super) counts: Vec<FunctionStats>,
-    /// Of the functions that were delayed, as far as it is known.
+    /// Of the functions that were delayed, as far as they have histograms.
     pub(super) histograms: BTreeMap<FunctionId, Histogram>,
     /// Of functions that are timed.
     pub(super) times: BTreeMap<FunctionId, FunctionTimes>,
 }
 
 impl Snapshot {
-    /// Of no session: there is nothing in it.
+    /// An empty snapshot, of no session.
     pub fn empty(at: Nanos) -> Self {
         Self {
             at,
@@ -41,7 +41,7 @@ impl Snapshot {
     }
 
     /// What was counted of a function; zeros for one that is not known.
-    pub fn of(&self, function: &SelectedFunction) -> FunctionStats {
+    pub fn stats_of(&self, function: &SelectedFunction) -> FunctionStats {
         self.known.id(function).map(|id| self.of_id(id)).unwrap_or_default()
     }
 
@@ -55,7 +55,7 @@ impl Snapshot {
         self.histograms.get(&id)
     }
 
-    /// The delay in the middle of those of the function with this number; `None` where it is not known.
+    /// The median delay of the function with this number; `None` if it is not known.
     pub fn median(&self, id: FunctionId) -> Option<Nanos> {
         let FunctionStats { delayed, requested_ns, .. } = self.of_id(id);
         median(self.histogram(id)?, delayed, Nanos(requested_ns))
@@ -69,7 +69,7 @@ impl Snapshot {
     /// What was counted from an earlier snapshot of the same session to this one.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        // What became known meanwhile had counted nothing.
+        // Functions that became known since had counted nothing before.
         let before = earlier.counts.iter().copied().chain(std::iter::repeat(FunctionStats::default()));
         let counts = self.counts.iter().zip(before).map(|(stats, before)| stats.since(&before));
         let histograms = self.histograms.iter().map(|(id, histogram)| match earlier.histograms.get(id) {
@@ -147,9 +147,9 @@ mod tests {
         let earlier = snapshot(5, &[("f", 3)]);
         let later = snapshot(9, &[("f", 10), ("g", 4)]);
         assert_eq!(later.since(&earlier), snapshot(9, &[("f", 7), ("g", 4)]));
-        assert_eq!(later.of(&function("g")).calls, 4);
+        assert_eq!(later.stats_of(&function("g")).calls, 4);
         assert_eq!(later.of_id(FunctionId(1)).calls, 4);
-        assert_eq!(later.of(&function("h")), FunctionStats::default());
+        assert_eq!(later.stats_of(&function("h")), FunctionStats::default());
         assert_eq!(later.of_id(FunctionId(2)), FunctionStats::default());
         assert_eq!(later.functions().map(|(_, stats)| stats.calls).sum::<u64>(), 14);
     }

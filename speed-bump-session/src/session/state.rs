@@ -24,25 +24,25 @@ use crate::{
     units::Pid,
 };
 
-/// See above.
+/// What every session has, whatever its engine.
 #[derive(Debug)]
 pub(crate) struct State {
     /// What may be asked and changed from outside: doses, functions and counters.
     doses: Arc<Mutex<Doses>>,
-    /// Held by whoever sets doses, or changes targets.
+    /// Held while doses are set or targets change.
     turn: Arc<Mutex<()>>,
     pub(super) events: EventLog,
     requests: UnboundedSender<Request>,
-    /// Where those come, until the event loop takes it.
+    /// Receives the requests, until the event loop takes it over.
     asked: Option<UnboundedReceiver<Request>>,
     pub(super) warnings: Warnings,
-    /// Calls whose time is in no sum, by who says so.
+    /// Calls whose time is in no sum, by the helper that reports them.
     pub(super) untimed: BTreeMap<u32, Untimed>,
-    /// The same of native functions.
+    /// The same for native functions.
     pub(super) native_untimed: Untimed,
     /// Why calls were missed, by helper.
     pub(super) missed: BTreeMap<u32, Vec<String>>,
-    /// Calls whose caller is in no pair, by who says so.
+    /// Calls whose caller is in no pair, by the helper that reports them.
     pub(super) without_caller: BTreeMap<u32, u64>,
     /// Whether it is recorded who calls whom.
     pub(super) records_callers: bool,
@@ -50,21 +50,21 @@ pub(crate) struct State {
     pub(super) roots: Vec<Pid>,
     /// Every process that was covered.
     pub(super) pids_seen: BTreeSet<Pid>,
-    pub(super) ways: BTreeMap<TargetIndex, Way>,
-    /// What stops it.
+    pub(super) ways: BTreeMap<TargetIndex, Visibility>,
+    /// Stops the session.
     pub(super) stop: Stop,
     /// From the attach to the first trigger.
     pub(super) start_after: Duration,
     duration: Option<Duration>,
     pub(super) started: Instant,
     pub(super) ended: Option<Instant>,
-    /// What was waited for meanwhile, where that is known.
+    /// What was waited for since it began, where that is known.
     pub(super) waited: Option<Waited>,
 }
 
-/// How the calls of a target became visible, and at what cost: of several ways, the dearest.
+/// How the calls of a target became visible, and at what cost: the highest of all its functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct Visibility {
     pub(super) entry: Entry,
     pub(super) floors: Floors,
 }
@@ -96,13 +96,13 @@ impl State {
         }
     }
 
-    /// Nothing that takes long is done while this is held.
+    /// No slow work is done while this is held.
     pub(super) fn doses(&self) -> MutexGuard<'_, Doses> {
-        // Nothing in there panics half-way: it is as good as it was.
+        // No code that holds the lock can panic halfway, so its content is sound.
         self.doses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What may be asked and changed from any thread.
+    /// Access to what any thread may ask and change.
     pub(super) fn controls(&self) -> Controls {
         Controls {
             doses: Arc::clone(&self.doses),
@@ -112,7 +112,7 @@ impl State {
         }
     }
 
-    /// Where requests come; the first caller gets it.
+    /// The receiver of requests; only the first caller gets it.
     pub(super) fn take_requests(&mut self) -> Option<UnboundedReceiver<Request>> {
         self.asked.take()
     }
@@ -132,20 +132,20 @@ impl State {
         self.duration
     }
 
-    /// The process that reports are about.
+    /// The process that reports name.
     pub(super) fn root(&self) -> Pid {
         self.roots.first().copied().unwrap_or_else(Pid::own)
     }
 
-    /// A process is covered.
+    /// Records that a process is covered.
     pub(super) fn covers(&mut self, pid: Pid) {
         self.pids_seen.insert(pid);
         self.events.add(Event::Covered { pid });
     }
 
-    /// Notes how a target's calls become visible, for the report.
-    pub(super) fn note_way(&mut self, target: TargetIndex, entry: Entry, floors: Floors) {
-        let way = self.ways.entry(target).or_insert(Way { entry, floors });
+    /// Records how a target's calls become visible, for the report.
+    pub(super) fn note_entry(&mut self, target: TargetIndex, entry: Entry, floors: Floors) {
+        let way = self.ways.entry(target).or_insert(Visibility { entry, floors });
         if floors.warm > way.floors.warm {
             way.entry = entry;
         }
@@ -164,7 +164,7 @@ impl State {
         all
     }
 
-    /// Tells once of something that went wrong.
+    /// Reports something that went wrong, once.
     pub(super) fn warn(&mut self, warning: String) {
         if let Some(text) = self.warnings.add(warning) {
             self.events.add(Event::Warning { text });

@@ -1,9 +1,9 @@
-//! Stopping at once, whatever the event loop is doing.
+//! Stops a session at once, whatever its event loop is doing.
 //!
-//! Attaching waits for grace periods of the kernel, and those wait for spins in flight: with long delays
-//! the event loop may hear of a request seconds late. So whoever asks sets the stop flag himself, which ends
-//! every spin; the event loop then does the rest. What waits without the event loop looks here whether it
-//! still should.
+//! Attaching waits for grace periods of the kernel, and those wait for spins in progress: with long delays
+//! the event loop may receive a request seconds late. So the requesting thread sets the stop flag itself,
+//! which ends every spin; the event loop then does the rest. Code that waits outside the event loop checks
+//! the flag to see whether to go on.
 
 use std::sync::{
     Arc, OnceLock,
@@ -14,7 +14,8 @@ use tokio::sync::Notify;
 
 use crate::engine::bpf::switch::PolicySwitch;
 
-/// Asks a session to stop, from any thread and at any time, also before it starts. Clones ask the same one.
+/// Asks a session to stop, from any thread and at any time, also before it starts. Clones share the same
+/// state.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<Asked>);
 
@@ -26,8 +27,8 @@ struct Asked {
 }
 
 impl Stop {
-    /// From here on nothing is delayed, and the session detaches. Asked again, it waits for no helper to
-    /// leave.
+    /// From here on nothing is delayed, and the session detaches. If asked a second time, it does not wait
+    /// for helpers to leave.
     pub fn ask(&self) {
         self.0.times.fetch_add(1, Ordering::SeqCst);
         if let Some(switch) = self.0.switch.get() {
@@ -41,14 +42,14 @@ impl Stop {
         self.0.times.load(Ordering::SeqCst)
     }
 
-    /// Waits until it is asked for the first time. For the one event loop.
+    /// Waits until it is asked for the first time. Only the event loop may use this.
     pub(super) async fn asked(&self) {
         while self.times() == 0 {
             self.0.notify.notified().await;
         }
     }
 
-    /// From here on it stops this too. The first of several is kept.
+    /// Makes it set this flag too. Only the first call has an effect.
     pub(super) fn stops(&self, switch: &Arc<PolicySwitch>) {
         let _ = self.0.switch.set(Arc::clone(switch));
         if self.times() > 0 {

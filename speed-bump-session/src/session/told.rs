@@ -1,4 +1,4 @@
-//! Helpers that were told of other targets, or to time calls, and have yet to take it up.
+//! Helpers that were sent other targets, or told to time calls, and have yet to apply that.
 
 use std::{
     sync::Weak,
@@ -10,11 +10,11 @@ use speed_bump_abi::control_block::{State, notice};
 
 use crate::{presence::INTERPRETER_PATIENCE, python::helper::Block};
 
-/// How often a wait looks at them.
+/// How often a wait checks them.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Helpers, each with the generation of targets that it was told of. Whoever waits for them holds no lock
-/// that others need.
+/// Helpers, each with the generation of targets that it was sent. The code that waits for them must hold no
+/// lock that others need.
 #[derive(Debug, Default)]
 pub(crate) struct ToldHelpers(Vec<(Weak<Block>, u32)>);
 
@@ -29,8 +29,8 @@ impl ToldHelpers {
         !self.0.is_empty()
     }
 
-    /// Waits until all of them have taken it up, for as long as an interpreter may keep them from it. One
-    /// that is not at work, or goes, is not waited for.
+    /// Waits until all of them have applied it, for as long as an interpreter may delay that. Does not wait
+    /// for helpers that are not active or that leave.
     pub(super) fn wait(&self) {
         let deadline = Instant::now() + INTERPRETER_PATIENCE;
         while self.0.iter().any(is_awaited) && Instant::now() < deadline {

@@ -1,5 +1,5 @@
-//! What the processes of a session wait for, looked up when it begins and when it ends: the reason where
-//! delays were too long.
+//! What the processes of a session wait for, read when it begins and when it ends: it explains why delays
+//! were too long.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,13 +15,13 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// Processes that are looked at, and groups around them.
+/// Processes that are read, and cgroups around them.
 const PROCESSES: usize = 256;
 const GROUPS: usize = 256;
-/// Bytes of a group's `cpu.stat`.
+/// Bytes of a cgroup's `cpu.stat`.
 const BYTES: u64 = 16 << 10;
 
-/// What had been waited for at one moment, since the beginning of each.
+/// Waiting times up to one moment, each since its own beginning.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waiting {
     threads: BTreeMap<Pid, ThreadTimes>,
@@ -30,8 +30,8 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// As it is now, for these processes.
-    pub(super) fn of<'a>(processes: impl Iterator<Item = &'a Process>) -> Self {
+    /// The times at this moment, for these processes.
+    pub(super) fn read<'a>(processes: impl Iterator<Item = &'a Process>) -> Self {
         let mut threads = BTreeMap::new();
         let mut folders = BTreeSet::new();
         for process in processes.take(PROCESSES) {
@@ -43,17 +43,17 @@ impl Waiting {
         Self { threads, groups, processors: ProcessorTimes::read() }
     }
 
-    /// As it is now, for the processes that are left.
+    /// The times at this moment, for the processes that are left.
     pub(super) fn later<'a>(&self, processes: impl Iterator<Item = &'a Process>) -> Self {
-        let mut later = Self::of(processes);
-        // Groups outlive their processes, for a while.
+        let mut later = Self::read(processes);
+        // Cgroups outlive their processes for a while.
         let gone = self.groups.keys().filter(|folder| !later.groups.contains_key(*folder));
         let gone = throttled(gone.cloned().collect::<Vec<_>>().into_iter());
         later.groups.extend(gone);
         later
     }
 
-    /// For how long the threads that are left have run since an earlier look.
+    /// How long the threads that are left have run since an earlier reading.
     pub(super) fn ran_since(&self, earlier: &Self) -> Nanos {
         let ran = self.threads.iter().map(|(thread, times)| {
             let before = earlier.threads.get(thread).copied().unwrap_or_default();
@@ -62,12 +62,12 @@ impl Waiting {
         Nanos(ran.fold(0, u64::saturating_add))
     }
 
-    /// What was waited for since an earlier look.
+    /// The waiting times since an earlier reading.
     pub(super) fn since(&self, earlier: &Self) -> Waited {
         let processors = self.processors.since(earlier.processors);
         let (mut ran, mut waited) = (0_u64, 0_u64);
         for (thread, times) in &self.threads {
-            // One that has begun meanwhile had waited for nothing.
+            // A thread that has begun since then had waited for nothing.
             let before = earlier.threads.get(thread).copied().unwrap_or_default();
             ran = ran.saturating_add(times.ran.0.saturating_sub(before.ran.0));
             waited = waited.saturating_add(times.waited.0.saturating_sub(before.waited.0));
@@ -76,7 +76,7 @@ impl Waiting {
             let before = earlier.groups.get(folder).copied().unwrap_or_default();
             sum.saturating_add(throttled.0.saturating_sub(before.0))
         });
-        // Of processes that have ended, what the machine says must do.
+        // For processes that have ended, the figures of the whole machine have to do.
         let for_processor = if self.threads.is_empty() { processors.lacking } else { Nanos(waited) };
         let part = if self.threads.is_empty() { 1.0 } else { ran as f64 / processors.busy.0.max(1) as f64 };
         let stolen = processors.stolen.0 as f64 * part.min(1.0);
@@ -84,7 +84,7 @@ impl Waiting {
     }
 }
 
-/// For how long these groups have waited for their next share of processor time, of those that have one.
+/// How long these cgroups have waited for their next share of processor time, for those that have a limit.
 fn throttled(folders: impl Iterator<Item = PathBuf>) -> BTreeMap<PathBuf, Nanos> {
     let of = |folder: PathBuf| {
         let text = read(&folder.join("cpu.stat"))?;
@@ -139,7 +139,7 @@ mod tests {
         // Half of the work was the threads', and so half of what was stolen.
         let expected = Waited { for_processor: Nanos(36), for_hypervisor: Nanos(30), for_quota: Nanos(12) };
         assert_eq!(waited, expected);
-        // The third thread began meanwhile.
+        // The third thread began after the first reading.
         assert_eq!(after.ran_since(&before), Nanos(300));
     }
 

@@ -1,5 +1,5 @@
-//! What went wrong without ending a session, each told once, and not for ever: targets can bring about as
-//! many warnings as they like.
+//! What went wrong without ending a session: each is reported once, and only up to a limit, because targets
+//! can cause any number of warnings.
 
 use std::{
     collections::HashSet,
@@ -8,25 +8,25 @@ use std::{
 
 use crate::bounds::{NAME_BYTES, cut};
 
-/// Warnings that are kept and told. Nobody reads more.
+/// Warnings that are kept and shown. People read no more.
 const KEPT: usize = 100;
-/// Others that are told apart, to count each once.
+/// Further warnings that are told apart, so that each is counted once.
 const COUNTED: usize = 10_000;
-/// Bytes of one: a sentence with the longest names of a function and a file.
+/// Bytes of one warning: a sentence with the longest names of a function and a file.
 const BYTES: usize = 2 * NAME_BYTES + 1_024;
 
 /// The warnings of a session.
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
     kept: Vec<String>,
-    /// What the others were, by their hashes: keyed, so that nobody can have two agree.
+    /// The further warnings, as hashes with a secret key, so that processes cannot make two agree.
     others: HashSet<u64>,
     keys: RandomState,
 }
 
 impl Warnings {
-    /// Takes a warning, unless it was there before, and tells it in the log as long as warnings are kept.
-    /// Returns it if it is kept.
+    /// Adds a warning, unless it was there before, and logs it as long as warnings are kept. Returns it if it
+    /// is kept.
     pub(super) fn add(&mut self, text: String) -> Option<String> {
         let text = match cut(&text, BYTES) {
             (_, true) => text,
@@ -46,7 +46,7 @@ impl Warnings {
         None
     }
 
-    /// All that are kept, and how many are not.
+    /// All warnings that are kept, and how many are not.
     pub(super) fn list(&self) -> Vec<String> {
         let mut list = self.kept.clone();
         let more = if self.others.len() < COUNTED { "" } else { "at least " };

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     calibrate::kept::KeptCosts,
     engine::bpf::Form,
-    prepare::{PrepareError, costs, ground::Ground},
+    prepare::{PrepareError, costs, host::Host},
     printable::printable_json,
     probe::cost::SiteCost,
     probe::site::SiteKind,
@@ -32,12 +32,12 @@ struct Table<'a> {
 
 /// Measures the costs, keeps them for later sessions, and prints them.
 pub fn run(arguments: &CalibrateArgs) -> Result<ExitCode, Failure> {
-    let ground = Ground::read();
-    ground.check()?;
-    let kept = KeptCosts::for_kernel(&ground.kernel);
-    let calibration = costs::measure(&ground.kernel, &kept).map_err(PrepareError::from)?;
+    let host = Host::read();
+    host.check()?;
+    let kept = KeptCosts::for_kernel(&host.kernel);
+    let calibration = costs::measure(&host.kernel, &kept).map_err(PrepareError::from)?;
     let table = Table {
-        kernel: ground.kernel.release,
+        kernel: host.kernel.release,
         links: match calibration.form() {
             Form::Multi => "uprobe_multi: one link for all sites of a file",
             Form::Single => "perf events: one for each site",

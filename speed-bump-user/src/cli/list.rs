@@ -36,7 +36,7 @@ pub fn run(arguments: &ListArgs) -> Result<ExitCode, Failure> {
     };
     let prepared = Prepared::of_processes(&arguments.processes.pids, &request, Purpose::List)?;
     if arguments.json {
-        let text = serde_json::to_string_pretty(&Listing::of(&prepared));
+        let text = serde_json::to_string_pretty(&Listing::new(&prepared));
         print_as_is(&printable_json(&text.map_err(|error| Failure::new(SYSTEM, error))?));
         return Ok(ExitCode::SUCCESS);
     }

@@ -14,7 +14,7 @@ use crate::{
     },
     prepare::{
         PrepareError,
-        ground::{Ground, try_signals},
+        host::{Host, try_signals},
     },
     probe::cost::CostTable,
     sys::breakpoint::{self, BreakpointError},
@@ -61,12 +61,12 @@ impl Limit {
 impl Machine {
     /// Reads the facts of this machine. Tries the first steps of an attach on the tool itself.
     pub(crate) fn read() -> Self {
-        let ground = Ground::read();
-        let attach = ground.try_attaching();
+        let host = Host::read();
+        let attach = host.try_attaching();
         let signals = attach.as_ref().ok().map(|costs| try_signals(&mut costs.clone()));
         Self {
-            kernel: ground.kernel,
-            privileges: ground.privileges,
+            kernel: host.kernel,
+            privileges: host.privileges,
             attach,
             signals,
             task_offsets: TaskOffsets::usable(),

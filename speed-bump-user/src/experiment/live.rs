@@ -111,7 +111,7 @@ impl Subject for Live<'_> {
         self.expiry.hear();
         let snapshot = self.handle.snapshot()?;
         let counts = |function: &SelectedFunction| {
-            let stats = snapshot.of(function);
+            let stats = snapshot.stats_of(function);
             Counts {
                 calls: stats.calls,
                 asked: Nanos(stats.requested_ns),

@@ -1,4 +1,4 @@
-//! What the BPF programs announce: forks, execs, and code of Python that is called for the first time.
+//! What the BPF programs announce: forks, execs, and Python code that is called for the first time.
 
 use aya::maps::{MapData, RingBuf};
 use speed_bump_abi::{Event, EventKind, PythonCodeEvent, maps::EVENTS_BYTES};
@@ -6,8 +6,8 @@ use speed_bump_abi::{Event, EventKind, PythonCodeEvent, maps::EVENTS_BYTES};
 use super::{coverage::Coverage, executed};
 use crate::{sys::record::read, units::Pid};
 
-/// Takes up what the ring buffer holds, and no more than it can hold at once: processes can bring about
-/// events faster than they are taken up. What is left is for the next turn.
+/// Handles the events in the ring buffer, and no more than fit into it at once: processes can cause events
+/// faster than they are handled. What remains is left for the next turn.
 pub(super) fn drain(events: &mut RingBuf<MapData>, coverage: &mut Coverage) {
     for _ in 0..EVENTS_BYTES as usize / size_of::<Event>() {
         let Some(record) = events.next() else { break };

@@ -1,5 +1,5 @@
-//! How helpers come into processes that run: begun, waited for where a session begins, and done without where
-//! they cannot come.
+//! Loads helpers into running processes: begins it, waits where a session begins, and goes on without the
+//! helper where it cannot be loaded.
 
 use std::{thread, time::Instant};
 
@@ -30,12 +30,12 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct BroughtIn {
     pub(super) helpers: Vec<Option<HelperId>>,
-    /// Of each whose Python functions are not covered: why not.
+    /// The processes whose Python functions are not covered, each with the reason.
     pub(super) uncovered: Vec<(Pid, String)>,
 }
 
-/// Brings the helper into the processes named on the command line, as far as their plans say so, and
-/// waits until it is at work. A plan that has to do without is changed.
+/// Loads the helper into the processes named on the command line, where their plans require it, and waits
+/// until it is active. Changes the plans of those that have to do without.
 pub(super) fn bring_helpers_in(
     roots: &mut [(Process, Plan)],
     engines: &mut Engines,
@@ -69,8 +69,8 @@ pub(super) fn bring_helpers_in(
     Ok(brought_in)
 }
 
-/// Tells of processes without a helper whose Python functions cannot be covered in another way. Where
-/// those of no other process are covered, that ends the session.
+/// Warns of processes without a helper whose Python functions cannot be covered in another way. If none of
+/// the processes has its Python functions covered, this ends the session.
 pub(super) fn tell_uncovered(
     uncovered: Vec<(Pid, String)>,
     processes: &Processes,
@@ -104,7 +104,7 @@ fn wait_for_helper(
     let presence = joining.finish()?;
     tracing::info!("the helper is in process {} after {:?}", process.pid(), began.elapsed());
     match presence.wait_active(process, stopped) {
-        // It waits on, and the processes that are forked meanwhile need not wait for it.
+        // The helper continues in the background, and processes forked meanwhile need not wait for it.
         Err(PresenceError::Asleep { .. }) if !context.settings.strict => {}
         Err(error @ PresenceError::Overdue { .. }) if !context.settings.strict => {
             context.warn(format!("process {}: {error}; it is covered from then on", process.pid()));
@@ -123,8 +123,8 @@ fn wait_for_helper(
     Ok(id)
 }
 
-/// Starts to bring the helper into a process that runs this program, with the first of these rooms that
-/// there is place for.
+/// Begins to load the helper into a process that runs this program, with the first of these numbers of
+/// functions that there are indices for.
 pub(super) fn begin_join(
     process: &Process,
     program: Program,
@@ -151,8 +151,8 @@ pub(super) fn begin_join(
     }
 }
 
-/// Plans a process anew into which the helper could not be brought. Why its Python functions are not
-/// covered, if they are not.
+/// Makes a new plan for a process into which the helper could not be loaded. Returns why its Python functions
+/// are not covered, if they are not.
 fn do_without_helper(
     process: &Process,
     plan: &mut Plan,

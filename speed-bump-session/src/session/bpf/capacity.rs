@@ -1,4 +1,4 @@
-//! How much room a session gets in the engine's maps, by what is planned when it begins.
+//! How much room a session gets in the engine's maps, from what is planned when it begins.
 
 use speed_bump_abi::FunctionStats;
 
@@ -12,22 +12,22 @@ use crate::{
     targets::TargetKind,
 };
 
-/// Functions that may appear after the attach, beyond twice those known then.
+/// Functions that may appear after the attach, in addition to twice those known then.
 const LATE_FUNCTIONS: u32 = 8_192;
-/// Those of them that may be delayed, as far as there is to be a histogram for each.
+/// How many of those may be delayed, so that each has a histogram.
 const LATE_DELAYED: u32 = 256;
-/// The same where Python functions become known as they are called.
+/// The same, where Python functions become known only when they are called.
 const LATE_DELAYED_PYTHON: u32 = 1_024;
 /// Probe sites that may appear after the attach, in images that children execute.
 const LATE_SITES: u32 = 16_384;
-/// What the counters of helpers' functions may take of the kernel's memory, as far as they are for children
-/// to come.
+/// How much kernel memory the counters of helpers' functions may take, where they are for later children.
 const COUNTERS_BYTES: usize = 64 << 20;
 /// Functions of helpers that count by themselves, in all.
 pub(super) const HELPERS_FUNCTIONS: u32 = 4 << 20;
 /// Trampolines that may appear after the attach.
 const LATE_TRAMPOLINES: u32 = 262_144;
-/// Functions of a command, beyond those that come late anywhere: its first program is not known yet.
+/// Functions of a command, in addition to those that may come late in any session: its first program is not
+/// known yet.
 const COMMAND_FUNCTIONS: u32 = 4 * LATE_FUNCTIONS;
 
 /// Room for these processes.
@@ -65,15 +65,15 @@ pub(super) fn of_command(resolver: &Resolver, settings: &Settings) -> Capacity {
     Capacity { functions, ..capacity }
 }
 
-/// Bytes of the names of functions: of those that are planned in the processes and, once more, in their
-/// children; and of others that appear later.
+/// Bytes of the names of functions: those planned in the processes, the same again for their children, and
+/// others that appear later.
 pub(super) fn room_for_names(roots: &[(Process, Plan)]) -> usize {
     let planned = roots.iter().flat_map(|(_, plan)| &plan.functions);
     let planned: usize = planned.map(|function| bytes_of(&function.selected)).sum();
     planned.saturating_mul(2).saturating_add(NAMES_OF_SESSION)
 }
 
-/// Functions of helpers in children: 64 children's, if the counters of all then stay within bounds on all
+/// Functions of helpers in children: room for 64 children, if all counters then stay within the bounds on all
 /// CPUs.
 fn late_helpers(named: u32) -> u32 {
     let affordable = COUNTERS_BYTES / (processors() as usize * size_of::<FunctionStats>());

@@ -6,16 +6,16 @@ use crate::{launch::DetachRequest, units::Pid};
 #[derive(Debug)]
 pub(super) struct StartedCommand {
     pid: Pid,
-    /// Has it followed no more.
+    /// Makes its tracer let it go.
     detach: DetachRequest,
-    /// Whether its execs are told.
+    /// Whether its tracer reports its execs.
     is_followed: bool,
     /// Whether the window was opened: its first program runs, or is about to.
     has_begun: bool,
 }
 
 impl StartedCommand {
-    /// One whose tracer tells of its execs.
+    /// A command whose tracer reports its execs.
     pub(super) fn new(pid: Pid, detach: DetachRequest) -> Self {
         Self { pid, detach, is_followed: true, has_begun: false }
     }
@@ -25,22 +25,22 @@ impl StartedCommand {
         self.pid
     }
 
-    /// Whether its tracer tells of its execs.
+    /// Whether its tracer reports its execs.
     pub(super) fn is_followed(&self) -> bool {
         self.is_followed
     }
 
-    /// Its execs are told no more.
+    /// From here on its execs are no longer reported.
     pub(super) fn not_followed(&mut self) {
         self.is_followed = false;
     }
 
-    /// The helper is to be brought into a program that runs: its tracer must let it go.
+    /// Makes the tracer let it go, as the helper is to be loaded into a running program.
     pub(super) fn stop_following(&self) {
         self.detach.request();
     }
 
-    /// Its first program runs, or is about to. Whether that is new.
+    /// Its first program runs, or is about to. Returns whether this is the first time.
     pub(super) fn begins(&mut self) -> bool {
         !std::mem::replace(&mut self.has_begun, true)
     }

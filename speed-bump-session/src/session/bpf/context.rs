@@ -1,4 +1,4 @@
-//! What all parts of a session read, and where they tell what happened.
+//! What all parts of a session read, and where they report what happened.
 
 use crate::{
     probe::{
@@ -12,22 +12,22 @@ use crate::{
     units::Pid,
 };
 
-/// How many functions' counters are wiped while others wait.
+/// How many functions' counters are cleared before others may take the lock.
 const AT_ONCE: u32 = 256;
 
-/// See the head of this file.
+/// What all parts of a session share.
 pub(super) struct Context {
     pub(super) state: State,
     pub(super) resolver: Resolver,
     pub(super) settings: Settings,
     /// Whether calls are timed now.
     pub(super) is_timing: bool,
-    /// Targets that have just come: it is told why they select nothing.
+    /// Targets that were just added: the user is told why they select nothing.
     pub(super) new_targets: Vec<TargetIndex>,
 }
 
 impl Context {
-    /// Tells once of something that went wrong.
+    /// Reports something that went wrong, once.
     pub(super) fn warn(&mut self, warning: String) {
         self.state.warn(warning);
     }
@@ -38,12 +38,12 @@ impl Context {
     }
 
     /// Notes how a target's calls become visible, for the report.
-    pub(super) fn note_way(&mut self, target: TargetIndex, entry: Entry, kind: SiteKind) {
+    pub(super) fn note_entry(&mut self, target: TargetIndex, entry: Entry, kind: SiteKind) {
         let floors = self.resolver.calibration().floors(kind);
-        self.state.note_way(target, entry, floors);
+        self.state.note_entry(target, entry, floors);
     }
 
-    /// The index of a Python function that its calls have named.
+    /// The index of a Python function that one of its calls has named.
     ///
     /// # Errors
     /// There is no room for it.
@@ -54,14 +54,14 @@ impl Context {
         kind: SiteKind,
     ) -> Result<u32, SessionError> {
         let index = self.state.doses().enter(function)?;
-        self.note_way(function.target, entry, kind);
+        self.note_entry(function.target, entry, kind);
         Ok(index)
     }
 
-    /// Numbers for the functions of a helper: the first of these rooms that there is place for.
+    /// Reserves indices for the functions of a helper: the first of these numbers that there are indices for.
     ///
     /// # Errors
-    /// There is place for none.
+    /// There are not enough indices for any of them.
     pub(super) fn reserve(&self, rooms: &[Room]) -> Result<(FunctionRange, Room), SessionError> {
         let mut reserved = Err(SessionError::Full { things: "functions", capacity: 0 });
         for room in rooms {
@@ -77,7 +77,7 @@ impl Context {
     pub(super) fn give_back(&self, range: FunctionRange) {
         self.state.doses().give_back(range);
         for part in range.parts(AT_ONCE) {
-            // Others may have their turn in between.
+            // Others may take the lock in between.
             self.state.doses().wipe(part);
         }
     }

@@ -1,5 +1,5 @@
-//! Covers files that a process maps after it was attached to: what its dynamic loader brings into an image
-//! that has only just begun, and what it opens with dlopen later.
+//! Covers files that a process maps after the attach: what its dynamic loader maps into a new image, and what
+//! it opens with dlopen later.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::{
     units::Pid,
 };
 
-/// Covers what processes have mapped since they were last looked at.
+/// Covers what processes have mapped since the last check.
 pub(super) fn look_for_late_files(coverage: &mut Coverage) {
     let due = |pid: &Pid| coverage.processes.get(*pid).is_some_and(|covered| covered.late_files.is_due());
     let due: Vec<Pid> = coverage.processes.pids_from(Pid::FIRST).into_iter().filter(due).collect();
@@ -31,7 +31,7 @@ pub(super) fn look_for_late_files(coverage: &mut Coverage) {
     }
 }
 
-/// Tells why targets that have just come select nothing in a process.
+/// Tells why targets that were just added select nothing in a process.
 fn tell_unselected(pid: Pid, plan: &Plan, context: &mut Context) {
     if context.new_targets.is_empty() {
         return;
@@ -60,12 +60,12 @@ fn cover_late_files(pid: Pid, coverage: &mut Coverage) -> Result<(), SessionErro
     let of_relatives = if coverage.context.is_root(pid) { None } else { coverage.processes.entry_source() };
     let mut plan = coverage.context.resolver.plan_at_start(&covered.process, of_relatives)?;
     if covered.is_replaced() {
-        // All this was of a program that it executes by now. Whoever tells of that covers it, and before
-        // it begins.
+        // The process has since executed another program. The handler of that event covers it before it
+        // begins.
         return Ok(());
     }
     if covered.python.is_some() || coverage.processes.has_helper(pid) {
-        // Another way to Python functions beside the one taken would count their calls twice.
+        // Another probe on Python functions, beside the present one, would count their calls twice.
         plan.keep_symbols();
     }
     tell_unselected(pid, &plan, &mut coverage.context);

@@ -1,4 +1,4 @@
-//! Covering a process: attaches to it what its plan says, by all engines of the session.
+//! Covering a process: attaches what its plan contains, with all engines of the session.
 
 use std::{collections::HashSet, time::Instant};
 
@@ -18,7 +18,7 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// The processes of a session, and what covers them.
+/// The processes of a session, and the engines that cover them.
 pub(super) struct Coverage {
     pub(super) context: Context,
     pub(super) processes: Processes,
@@ -26,7 +26,7 @@ pub(super) struct Coverage {
 }
 
 impl Coverage {
-    /// Attaches to a process what the plan for it says, and to the stub of the helper that is in it already.
+    /// Attaches what the plan of a process contains, and to the stub of the helper that is in it already.
     ///
     /// # Errors
     /// The process is not covered; or, with [`SessionError::NotInPlace`], not all of it.
@@ -44,7 +44,7 @@ impl Coverage {
         self.cover_with(process, groups, python, helper)
     }
 
-    /// The same with what is known already.
+    /// As [`cover`](Self::cover), with what is known already.
     ///
     /// # Errors
     /// As [`cover`](Self::cover).
@@ -86,7 +86,7 @@ impl Coverage {
         check_in_place(pid, processes, engines, context)
     }
 
-    /// Covers a process of which as much is to be covered as can be.
+    /// Covers as much of a process as can be covered.
     ///
     /// # Errors
     /// It is not covered.
@@ -108,13 +108,13 @@ impl Coverage {
     /// Gives functions and sites of a plan their indices.
     ///
     /// # Errors
-    /// There is no room for them, or nobody to put probes there.
+    /// There is no room for them, or no engine for probes.
     pub(super) fn enter_plan(&mut self, plan: &Plan) -> Result<Vec<TargetSites>, SessionError> {
         let is_run = self.processes.command.is_some();
         self.engines.enter_plan(plan, is_run, &mut self.context)
     }
 
-    /// Attaches to more places of a process that is covered.
+    /// Attaches to more places of a covered process.
     ///
     /// # Errors
     /// Nothing of it is attached; or, with [`SessionError::NotInPlace`], not all of it.
@@ -131,14 +131,15 @@ impl Coverage {
         check_in_place(pid, processes, engines, context)
     }
 
-    /// Brings the helper into a process that is covered already, as soon as its interpreter allows.
+    /// Loads the helper into a covered process as soon as its interpreter allows it.
     pub(super) fn join_later(&mut self, pid: Pid) {
         if self.engines.helpers.setup().is_some() {
             self.processes.join_later(pid);
         }
     }
 
-    /// Says under `run` that a process has called functions already that the session was to see.
+    /// Warns, in a session that started its command, that a process has already called functions that the
+    /// session was to see.
     pub(super) fn tell_late_python(&mut self, pid: Pid) {
         if self.processes.command.is_some() && !self.processes.has_helper(pid) {
             self.context.warn(format!(
@@ -148,7 +149,7 @@ impl Coverage {
         }
     }
 
-    /// A process is covered: if it is the command, and runs its first program, the window opens.
+    /// A process was covered: if it is the command, and runs its first program, this opens the window.
     pub(super) fn open_window_of(&mut self, pid: Pid) {
         let command = self.processes.command.as_mut();
         if command.is_some_and(|command| command.pid() == pid && command.begins()) {
@@ -156,7 +157,7 @@ impl Coverage {
         }
     }
 
-    /// From here on `start_after` counts.
+    /// `start_after` counts from here on.
     pub(super) fn open_window(&mut self) {
         let processes = self.processes.iter().map(|(_, covered)| &covered.process);
         self.engines.window.open(processes, &mut self.context.state);

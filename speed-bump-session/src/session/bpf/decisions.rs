@@ -1,4 +1,4 @@
-//! Tells what the BPF programs decided, with the functions' names: log lines of `-vv`.
+//! Logs, with `-vv`, what the BPF programs decided, with the functions' names.
 
 use crate::{
     engine::bpf::{BpfEngine, decisions::TARGET},
@@ -22,7 +22,7 @@ pub(super) fn tell(engine: &mut BpfEngine, state: &State) {
     }
 }
 
-/// Says how many of them were left out since the last call; `told` counts them.
+/// Logs how many of them were left out since the last call; `told` counts them.
 pub(super) fn tell_missed(engine: &mut BpfEngine, told: &mut u64) {
     let Some(missed) = engine.decisions().and_then(|decisions| decisions.missed().ok()) else {
         return;

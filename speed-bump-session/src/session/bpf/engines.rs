@@ -1,4 +1,4 @@
-//! Who counts and delays calls in a session: each engine that it uses, and the window that they share.
+//! What counts and delays calls in a session: each engine that it uses, and the window that they share.
 
 use std::collections::HashMap;
 
@@ -23,9 +23,9 @@ use crate::{
     units::Pid,
 };
 
-/// See the head of this file.
+/// The engines of a session.
 pub(super) struct Engines {
-    /// `bpf`, whose programs announce forks and execs too. Absent where nothing needs them.
+    /// `bpf`, whose programs also announce forks and execs. `None` where nothing needs them.
     pub(super) probes: Option<Probes>,
     /// `helper` and `signal`.
     pub(super) helpers: Helpers,
@@ -34,7 +34,7 @@ pub(super) struct Engines {
 }
 
 impl Engines {
-    /// Has forks and execs of a process announced, where programs do that.
+    /// Makes the programs announce forks and execs of a process, if there are any.
     ///
     /// # Errors
     /// There is no room for it.
@@ -45,17 +45,18 @@ impl Engines {
         Ok(())
     }
 
-    /// The end of that.
+    /// Undoes [`track`](Self::track).
     pub(super) fn untrack(&mut self, pid: Pid) {
         if let Some(probes) = &mut self.probes {
             probes.untrack(pid);
         }
     }
 
-    /// Gives functions and sites of a plan their indices. Under `run` all processes are new.
+    /// Gives functions and sites of a plan their indices. In a session that started its command, every
+    /// process is new.
     ///
     /// # Errors
-    /// There is no room for them, or nobody to put probes there.
+    /// There is no room for them, or no engine for probes.
     pub(super) fn enter_plan(
         &mut self,
         plan: &Plan,
@@ -89,12 +90,12 @@ impl Engines {
         process: u32,
         sites: &[TargetSites],
     ) -> Result<(Vec<Attached>, Vec<RefusedSite>), AttachError> {
-        // Without, no plan has sites.
+        // Without that engine, no plan has sites.
         let Some(probes) = &self.probes else { return Ok((Vec::new(), Vec::new())) };
         probes.attach(pid, process, sites, &self.window)
     }
 
-    /// Tells of sites of a process that the kernel would not take.
+    /// Reports sites of a process that the kernel refused.
     pub(super) fn take_refused(
         &mut self,
         pid: Pid,
@@ -110,29 +111,29 @@ impl Engines {
         }
     }
 
-    /// Calls that came before a verdict on their function, by its index.
+    /// Calls that came before their function was judged, by its index.
     pub(super) fn pending_calls(&self) -> HashMap<u32, u64> {
         self.probes.as_ref().map(Probes::pending_calls).unwrap_or_default()
     }
 
-    /// How the Python functions of a process become known where no helper tells of them, by its plan.
+    /// How the Python functions of a process become known where no helper reports them, by its plan.
     pub(super) fn follower(&self, process: &Process, plan: &Plan) -> Option<PythonFollower> {
         self.probes.as_ref()?.follower(process, plan)
     }
 
-    /// The same as in another process, from the start.
+    /// As for another process, read from the start.
     pub(super) fn follower_like(&self, other: &PythonFollower, process: &Process) -> Option<PythonFollower> {
         self.probes.as_ref()?.follower_like(other, process)
     }
 
-    /// Takes up what a process's perf map has now, as far as it can be read within some time.
+    /// Handles what a process's perf map contains now, as much as can be read within a time limit.
     pub(super) fn read_perf_map(&mut self, pid: Pid, processes: &mut Processes, context: &mut Context) {
         if let Some(probes) = &mut self.probes {
             probes.read_perf_map(pid, processes, context);
         }
     }
 
-    /// A helper is in a process, with this range of functions.
+    /// A helper is in a process, and has this range of functions.
     pub(super) fn take_in(
         &mut self,
         presence: Presence,
@@ -146,11 +147,10 @@ impl Engines {
         id
     }
 
-    /// The probe on a helper's stub, where it is still to be attached to the process that is about to be
-    /// covered.
+    /// The probe on a helper's stub, where the process that is about to be covered still needs it.
     ///
-    /// With children, it is attached to all processes that map the helper: the one that it was brought into,
-    /// and those forked from it, which then miss no call.
+    /// If children are covered, the probe is attached in all processes that map the helper: the one that it
+    /// was loaded into, and those forked from it, which then miss no call.
     ///
     /// # Errors
     /// It cannot be attached.

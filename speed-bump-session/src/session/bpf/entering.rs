@@ -1,5 +1,5 @@
-//! Programs that stand at their entry point until the helper is in, so that it sees Python from its first
-//! call on.
+//! Programs that are held at their entry point until the helper is loaded, so that it sees Python from its
+//! first call on.
 
 use speed_bump_abi::control_block::HelperCommand;
 
@@ -19,7 +19,7 @@ use crate::{
     units::Pid,
 };
 
-/// Has the helper be brought into a program at its entry point, and the program be covered then.
+/// Begins to load the helper into a program at its entry point; the program is covered afterwards.
 ///
 /// # Errors
 /// There is no room for its functions.
@@ -38,7 +38,7 @@ pub(super) fn enter(
     Ok(())
 }
 
-/// Takes up how far the helper has come that is brought into this program.
+/// Handles the progress of the helper that is being loaded into this program.
 pub(super) fn poll(pid: Pid, coverage: &mut Coverage) {
     let helpers = &coverage.engines.helpers;
     let Some(Entering { process, plan, range, way }) = coverage.processes.take_entering(pid) else { return };
@@ -73,7 +73,7 @@ fn begin(
     stopped.bring_in(setup, room, first, helpers.wake())
 }
 
-/// Covers a program into which the helper was brought, or could not be, and lets it go on.
+/// Covers a program into which the helper was loaded, or could not be, and lets it go on.
 fn entered(
     process: Process,
     plan: &Plan,
@@ -109,7 +109,7 @@ fn entered(
     Ok(())
 }
 
-/// What could not be covered is told of, unless it has ended.
+/// Warns if it could not be covered, unless it has ended.
 pub(super) fn covered_or_warn(pid: Pid, covered: Result<(), SessionError>, context: &mut Context) {
     let is_gone = || !Process::open(pid).is_ok_and(|process| process.is_alive());
     match covered {

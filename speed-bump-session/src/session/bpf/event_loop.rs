@@ -1,5 +1,5 @@
-//! What a session with the BPF object waits for: ends of processes, announcements, what becomes of the
-//! command, and the clock.
+//! What a session with the BPF object waits for: ends of processes, announcements, events of the command, and
+//! the clock.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -28,26 +28,26 @@ use crate::{
     units::Pid,
 };
 
-/// How often perf maps are read: a function that is new is covered this much later.
+/// How often perf maps are read: a new function is covered this much later.
 const FOLLOW_EVERY: Duration = Duration::from_millis(10);
 
-/// Where the session hears of what happens.
+/// The sources of a session's events.
 #[derive(Default)]
 pub(super) struct Sources {
     events: Option<AsyncFd<RingBuf<MapData>>>,
     executions: Option<Executions>,
-    /// What becomes of the command, if the session is of one.
+    /// Events of the command, if the session has one.
     pub(super) command_events: Option<CommandEvents>,
     follow: Option<Interval>,
     /// The pidfds of the covered processes.
     pidfds: BTreeMap<Pid, AsyncFd<OwnedFd>>,
-    /// Helpers came, or cannot.
+    /// Helpers that were loaded, or could not be.
     woken: Arc<Notify>,
 }
 
 /// What happened.
 pub(super) enum Happened {
-    /// Something became of the command; `None`: nothing more will be told.
+    /// An event of the command; `None`: there will be no more.
     CommandEvent(Option<CommandEvent>),
     /// A process executed a program.
     Executed(Executed),
@@ -55,17 +55,17 @@ pub(super) enum Happened {
     Ended(Pid),
     /// There are announcements in the ring buffer.
     Announced,
-    /// A helper came, or cannot.
+    /// A helper was loaded, or could not be.
     HelperCame,
-    /// It is time to look at what nothing announces.
+    /// It is time to check what is not announced.
     Tick,
 }
 
 impl Sources {
-    /// Has the event loop wait for announcements and executions, and for the clock.
+    /// Makes the event loop wait for announcements, execs and the clock.
     ///
     /// # Errors
-    /// The event loop takes no more.
+    /// The event loop accepts no more sources.
     pub(super) fn listen(
         &mut self,
         events: Option<RingBuf<MapData>>,
@@ -79,7 +79,7 @@ impl Sources {
         Ok(())
     }
 
-    /// Hears of no program any more. Those that were told of and not taken up go on, as do later ones.
+    /// Receives no more execs. The programs that were received and not handled go on, as do later ones.
     pub(super) fn close(&mut self) {
         self.executions = None;
         self.command_events = None;
@@ -90,7 +90,7 @@ impl Sources {
         self.events.as_mut().map(AsyncFd::get_mut)
     }
 
-    /// Takes up processes that are new and lets go of those that are covered no more.
+    /// Adds new processes, and removes those that are no longer covered.
     pub(super) fn follow(&mut self, processes: &Processes) -> io::Result<()> {
         self.pidfds.retain(|pid, _| processes.get(*pid).is_some());
         for (pid, covered) in processes.iter() {
@@ -101,7 +101,7 @@ impl Sources {
         Ok(())
     }
 
-    /// What helpers on their way call when they have come.
+    /// What helpers that are being loaded call when they are done.
     pub(super) fn waker(&self) -> Wake {
         let woken = Arc::clone(&self.woken);
         Arc::new(move || woken.notify_one())
@@ -139,7 +139,7 @@ async fn next_execution(executions: &mut Option<Executions>) -> Executed {
     pending().await
 }
 
-/// Waits for the end of any of them.
+/// Waits until any of them ends.
 async fn next_end(pidfds: &BTreeMap<Pid, AsyncFd<OwnedFd>>) -> Pid {
     poll_fn(|context| {
         let ended = pidfds.iter().find(|(_, pidfd)| pidfd.poll_read_ready(context).is_ready());

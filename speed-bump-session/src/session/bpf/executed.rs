@@ -1,8 +1,8 @@
-//! Processes that execute programs, as the kernel announces it, and as those tell of it that catch them: a
-//! command's tracer, and whoever holds its children. Caught ones are covered before Python begins.
+//! Processes that execute programs, as announced by the kernel and by those that catch them: a command's
+//! tracer, and the holder of its children. Caught processes are covered before Python begins.
 //!
-//! The kernel's announcement of an exec may come earlier or later than what those who catch it tell. It
-//! matters only where they do not see it: another thread than the first may have executed.
+//! The kernel's announcement of an exec may come before or after the catcher's. The order matters only where
+//! the catchers miss the exec: another thread than the first may have executed.
 
 use std::time::{Duration, Instant};
 
@@ -20,10 +20,10 @@ use crate::{
     units::Pid,
 };
 
-/// How long the announcement of an exec may be ahead of whoever tells of it.
+/// How long the kernel's announcement of an exec may be ahead of the catcher's.
 const AHEAD: Duration = Duration::from_millis(500);
 
-/// The kernel announced, or it came out, that a process replaced its image.
+/// The kernel announced, or it was found, that a process replaced its image.
 pub(super) fn announced(pid: Pid, coverage: &mut Coverage) {
     let processes = &mut coverage.processes;
     let command = processes.command.as_ref().filter(|command| command.pid() == pid);
@@ -41,13 +41,13 @@ pub(super) fn announced(pid: Pid, coverage: &mut Coverage) {
     }
 }
 
-/// Whether a process is covered with the image that it has now.
+/// Whether a process is covered with its current image.
 fn has_current_image(pid: Pid, processes: &Processes) -> bool {
     let is_current = |covered: &Covered| covered.image.is_some() && !covered.is_replaced();
     processes.is_entering(pid) || processes.get(pid).is_some_and(is_current)
 }
 
-/// Takes up what became of a process that executed a program, of those that are caught.
+/// Handles what became of a caught process that executed a program.
 pub(super) fn caught(executed: Executed, coverage: &mut Coverage) {
     match executed {
         Executed::Runs { pid } => cover_caught(pid, coverage),
@@ -69,7 +69,7 @@ pub(super) fn caught(executed: Executed, coverage: &mut Coverage) {
     }
 }
 
-/// Takes up what the command's tracer tells; `None`: nothing more will be told.
+/// Handles an event of the command's tracer; `None`: there will be no more.
 pub(super) fn told(event: Option<CommandEvent>, coverage: &mut Coverage) {
     match event {
         Some(CommandEvent::AtEntry(stopped)) => cover_at_entry(stopped, coverage),
@@ -87,14 +87,14 @@ pub(super) fn told(event: Option<CommandEvent>, coverage: &mut Coverage) {
     }
 }
 
-/// The command's execs are told no more.
+/// The command's execs are no longer reported.
 fn not_followed(processes: &mut Processes) {
     if let Some(command) = &mut processes.command {
         command.not_followed();
     }
 }
 
-/// Takes up a program that stands before its first instruction.
+/// Handles a program that is held before its first instruction.
 fn cover_at_entry(stopped: StoppedProgram, coverage: &mut Coverage) {
     let pid = stopped.process.pid();
     coverage.processes.exec_is_told(pid);
@@ -108,7 +108,7 @@ fn cover_caught(pid: Pid, coverage: &mut Coverage) {
     if coverage.context.is_root(pid) { coverage.cover_anew(pid) } else { coverage.cover_executed(pid) }
 }
 
-/// Covers processes whose exec was announced, and which nobody has told of.
+/// Covers processes whose exec the kernel announced and no catcher has.
 pub(super) fn look_for_untold(coverage: &mut Coverage) {
     let Some(before) = Instant::now().checked_sub(AHEAD) else { return };
     for pid in coverage.processes.untold(before) {
@@ -116,8 +116,8 @@ pub(super) fn look_for_untold(coverage: &mut Coverage) {
     }
 }
 
-/// Covers a program that stands at its entry point, and lets it go on: now, or as soon as the helper is in
-/// that is to be brought in.
+/// Covers a program that is held at its entry point, and lets it go on: now, or as soon as the helper is
+/// loaded, if it is to be.
 fn cover_stopped(stopped: StoppedProgram, coverage: &mut Coverage) -> Result<(), SessionError> {
     let process = &stopped.process;
     let pid = process.pid();
@@ -157,7 +157,7 @@ fn cover_stopped(stopped: StoppedProgram, coverage: &mut Coverage) -> Result<(),
     entering::enter(stopped, own, plan, rooms, coverage)
 }
 
-/// Whether the program's C library is musl, which runs constructors after the entry point only.
+/// Whether the program's C library is musl, which runs constructors only after the entry point.
 fn is_musl(process: &Process) -> bool {
     let files = process.mappings().map(|mappings| mappings.files).unwrap_or_default();
     files.iter().any(|file| {

@@ -1,4 +1,4 @@
-//! How the Python functions of one process become known where no helper tells of them: from its perf map, or
+//! How the Python functions of one process become known where no helper reports them: from its perf map, or
 //! from source files.
 
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Bytes of what is known of source files, those of all processes: 100,000 functions take half of it.
+/// Bytes of what is known of the source files of all processes: 100,000 functions take half of it.
 const SOURCES_BYTES: usize = 64 << 20;
 
 /// Room that all processes of a session share.
@@ -45,16 +45,16 @@ pub(super) struct PythonFollower {
     pub(super) version: PythonVersion,
     /// The instruction that the probe sits on, which decides the floor.
     pub(super) kind: SiteKind,
-    pub(super) way: Way,
+    pub(super) naming: Naming,
 }
 
 #[derive(Debug)]
-pub(super) enum Way {
-    /// The perf map is read as it grows. Absent once it could not be followed.
+pub(super) enum Naming {
+    /// The perf map is read as it grows. `None` once it could not be read on.
     PerfMap {
         follower: Option<Box<PerfMapFollower>>,
         trampolines: Trampolines,
-        /// What went wrong with it and was told.
+        /// How many complaints about it were reported.
         told: usize,
     },
     /// Calls name their functions themselves; source files have the qualified names.
@@ -66,13 +66,17 @@ impl PythonFollower {
     pub(super) fn new(process: &Process, plan: &Plan, room: &Rooms) -> Option<Self> {
         let PythonPlan::Source { source, version, .. } = plan.python else { return None };
         let kind = plan.sites.iter().find(|site| site.function.is_none())?.kind;
-        Some(Self { version, kind, way: Way::new(process, source, room)? })
+        Some(Self { version, kind, naming: Naming::new(process, source, room)? })
     }
 
     /// The same for another process, such as a forked child: CPython gives it trampolines and a perf map of
     /// its own. Everything is read from the start.
     pub(super) fn in_process(&self, process: &Process, room: &Rooms) -> Option<Self> {
-        Some(Self { version: self.version, kind: self.kind, way: Way::new(process, self.source(), room)? })
+        Some(Self {
+            version: self.version,
+            kind: self.kind,
+            naming: Naming::new(process, self.source(), room)?,
+        })
     }
 
     /// Whether a perf map is read.
@@ -80,19 +84,19 @@ impl PythonFollower {
         self.source() == EntrySource::PerfMap
     }
 
-    /// How calls become visible.
+    /// Which probe makes calls visible.
     pub(super) fn source(&self) -> EntrySource {
-        match self.way {
-            Way::PerfMap { .. } => EntrySource::PerfMap,
-            Way::Usdt { .. } => EntrySource::Usdt,
+        match self.naming {
+            Naming::PerfMap { .. } => EntrySource::PerfMap,
+            Naming::Usdt { .. } => EntrySource::Usdt,
         }
     }
 }
 
-impl Way {
+impl Naming {
     fn new(process: &Process, source: EntrySource, room: &Rooms) -> Option<Self> {
         Some(match source {
-            // Its functions come from the control block.
+            // Its functions are known from the control block.
             EntrySource::Helper => return None,
             EntrySource::PerfMap => {
                 let follower = perf_map_of(process, &room.trampolines).map(Box::new);

@@ -1,4 +1,4 @@
-//! Following processes: forks and execs of what is covered, and letting go.
+//! Following processes: handles forks and execs of what is covered, and stops covering processes.
 
 use super::{
     coverage::Coverage,
@@ -11,20 +11,20 @@ use crate::{
     units::Pid,
 };
 
-/// How it came out that a process runs a program that nobody held before it began.
+/// How the session found out that a process runs a program that was not held before it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FoundBy {
     /// It executed the program.
     Exec,
-    /// A look at the children of what is covered.
+    /// It is a child of what is covered, found in /proc.
     Look,
 }
 
 impl Coverage {
     /// A covered process forked. The child has the parent's image, and so the parent's sites.
     ///
-    /// A child that shares its parent's memory runs the parent's code in the parent's place until it execs:
-    /// it is covered then.
+    /// A child that shares its parent's memory (vfork) runs the parent's code until it execs: it is covered
+    /// then.
     pub(super) fn forked(&mut self, parent: Pid, child: Pid, shares_memory: bool) {
         if !self.context.settings.children {
             return self.engines.untrack(child);
@@ -50,8 +50,8 @@ impl Coverage {
         self.settle(child, image.as_ref(), covered);
     }
 
-    /// Covers a forked child by what it maps itself: by its parent's files it cannot be, as overlayfs has
-    /// copied one of them since, and shows the copy.
+    /// Covers a forked child by what it maps itself. Its parent's files do not do, as overlayfs has copied
+    /// one of them since, and shows the copy.
     fn cover_by_own_mappings(&mut self, pid: Pid) -> Result<(), SessionError> {
         let Some(Covered { process, helper, attachments, .. }) = self.processes.remove(pid) else {
             return Ok(());
@@ -66,8 +66,8 @@ impl Coverage {
         self.cover(process, &plan, helper)
     }
 
-    /// A process that is followed replaced its image, whoever told of it: what was attached is void, and the
-    /// new image is planned from scratch. A process named on the command line is let go instead.
+    /// A followed process replaced its image: what was attached is void, and the new image gets a plan of its
+    /// own. A process named on the command line is no longer covered.
     pub(super) fn cover_executed(&mut self, pid: Pid) {
         let was_covered = self.processes.remove(pid);
         if was_covered.is_some() {
@@ -100,7 +100,7 @@ impl Coverage {
         }
     }
 
-    /// Covers a process with the image that it has now, in place of what it had.
+    /// Covers a process with its current image, in place of what was covered.
     pub(super) fn cover_anew(&mut self, pid: Pid) {
         self.let_go_of_image(pid);
         match Process::open(pid) {
@@ -129,13 +129,13 @@ impl Coverage {
         }
     }
 
-    /// Whether a child is covered whose image was this; that it ended meanwhile is nothing to speak of,
-    /// anything else is.
+    /// Records whether a child with this image is covered; warns of failures, but not if it has ended
+    /// meanwhile.
     fn settle(&mut self, pid: Pid, image: Option<&Memory>, covered: Result<(), SessionError>) {
         match covered {
             Ok(()) => tracing::debug!("child {pid} is covered"),
             Err(SessionError::Attach(AttachError::ProcessGone { .. })) => {}
-            // It was covered by what it mapped before it replaced its image, and will be covered anew.
+            // It was covered by what it mapped before it replaced its image, and will be covered again.
             Err(SessionError::NotInPlace(error)) if image.is_some_and(Memory::is_gone) => {
                 tracing::debug!("{error}");
             }
@@ -155,7 +155,7 @@ impl Coverage {
         }
     }
 
-    /// Lets go of what is covered of a process, as it has executed another program.
+    /// Stops covering a process's image, as it has executed another program.
     pub(super) fn let_go_of_image(&mut self, pid: Pid) {
         if let Some(covered) = self.processes.remove(pid) {
             self.context.state.events.add(Event::Replaced { pid });
@@ -163,17 +163,17 @@ impl Coverage {
         }
     }
 
-    /// Lets go of a process.
+    /// Stops covering a process.
     fn let_go(&mut self, covered: Covered) {
         let pid = covered.process.pid();
         self.engines.untrack(pid);
         self.leave_image(pid, covered);
     }
 
-    /// Takes the probes from a process, and lets its helper go.
+    /// Removes the probes from a process, and releases its helper.
     fn leave_image(&mut self, pid: Pid, mut covered: Covered) {
         let helper = std::mem::take(&mut covered.helper);
-        // The links go before the counters are given to others.
+        // Removes the links before the counters are given to others.
         drop(covered);
         match helper {
             HelperPhase::Absent => {}

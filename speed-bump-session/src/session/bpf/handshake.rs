@@ -1,4 +1,4 @@
-//! Which delays are the helpers', which processes may be sent signals, and the end of that.
+//! Which delays the helpers spin, which processes may be sent signals, and how that ends.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -18,8 +18,8 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// Chooses a signal for each delay that the helpers are to spin; none if they cannot. With what the user
-/// should hear of delays for which SIGURG is not to be had.
+/// Chooses a signal for each delay that the helpers are to spin; none if they cannot. Warns of delays that
+/// cannot use SIGURG.
 pub(super) fn choose_signals(
     resolver: &Resolver,
     settings: &Settings,
@@ -30,7 +30,7 @@ pub(super) fn choose_signals(
     let or_spin = choice == EngineChoice::Auto && form.longest_spin().is_none();
     let Some(cost) = resolver.signal() else { return Ok(None) };
     let delays = policies.signalled(form);
-    // One that has ended is told of later.
+    // A process that has ended is reported later.
     let masks = roots.iter().filter_map(|(process, _)| signal::masks(process).ok());
     let used = masks.fold(0, |used, masks| used | masks.used());
     let assigned: Vec<DelaySignal> = if or_spin {
@@ -38,7 +38,8 @@ pub(super) fn choose_signals(
     } else {
         signal::choose(&delays, used).map_err(|error| SessionError::Signal(error.to_string()))?
     };
-    // Where none is to come, the kernel spins whatever the signals are. Of a command nothing is known yet.
+    // Where no helper will be loaded, the kernel spins, and the signals do not matter. Nothing is known yet
+    // of a command.
     let helper_may_come = roots.is_empty() || !or_spin || roots.iter().any(|(_, plan)| plan.wants_helper());
     let limits = if helper_may_come { limits(&assigned, &delays) } else { Vec::new() };
     limits.iter().for_each(|limit| tracing::warn!("{limit}"));
@@ -69,7 +70,7 @@ fn limits(assigned: &[DelaySignal], delays: &BTreeSet<Nanos>) -> Vec<String> {
     limits
 }
 
-/// A helper is in, and handles its signals: from now on they are sent to its process.
+/// A helper is loaded, and handles its signals: from now on they are sent to its process.
 pub(super) fn allow_signals(
     signals: &SessionSignals,
     owner: Pid,
@@ -101,7 +102,7 @@ pub(super) fn allow_signals(
     }
 }
 
-/// No more signals are sent: where none is on its way, helpers may give these back.
+/// Ends sending signals: where none is pending, helpers may restore their handlers.
 pub(super) fn end_signals(sent: u64, blocks: &[(Pid, Arc<Block>)]) {
     for (owner, block) in blocks {
         if wait_until_clear(*owner, sent)

@@ -1,5 +1,5 @@
-//! The engine `helper`, as a session sees it: what helpers count lies in the blocks that are shared with
-//! them. Doses get there by the mirrors of the [`PolicySwitch`].
+//! The engine `helper` for a session: the counters are in the blocks shared with helpers. Doses get there
+//! through the mirrors of the [`PolicySwitch`].
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ use crate::{
     units::Nanos,
 };
 
-/// Which indices of functions are counted in which block. Clones are the same ones.
+/// Which function indices are counted in which block. Clones share the same state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HelperRanges(Arc<Mutex<BTreeMap<u32, Counted>>>);
 
@@ -32,24 +32,24 @@ struct Counted {
 }
 
 impl HelperRanges {
-    /// A helper that delays by itself has these indices.
+    /// These indices belong to a helper that delays by itself.
     pub(super) fn add(&self, range: FunctionRange, block: &Arc<Block>) {
         self.lock().insert(range.first, Counted { range, block: Arc::downgrade(block) });
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Counted>> {
-        // Nothing in there panics half-way: it is as good as it was.
+        // No code that holds the lock can panic halfway, so its content is sound.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The ranges of helpers that are there, and where each is counted.
+    /// The ranges of helpers that are loaded, and where each is counted.
     fn with_blocks(&self) -> Vec<(FunctionRange, Arc<Block>)> {
         let with_block = |of: &Counted| Some((of.range, of.block.upgrade()?));
         self.lock().values().filter_map(with_block).collect()
     }
 
     /// The block where an index is counted, and its number there.
-    fn of(&self, index: u32) -> Option<(Counted, u32)> {
+    fn counted(&self, index: u32) -> Option<(Counted, u32)> {
         let ranges = self.lock();
         let (first, counted) = ranges.range(..=index).next_back()?;
         let number = index.checked_sub(*first).filter(|number| *number < counted.range.count)?;
@@ -57,7 +57,7 @@ impl HelperRanges {
     }
 }
 
-/// Where nothing but helpers counts and delays: no BPF program reads these policies.
+/// Where only helpers count and delay: no BPF program reads these policies.
 #[derive(Debug)]
 pub(super) struct NoPrograms(pub(super) Arc<PolicySwitch>);
 
@@ -92,7 +92,8 @@ impl Counters for NoPrograms {
     }
 }
 
-/// See the head of this file: what lies from `first` on is the helpers'; the rest is another engine's.
+/// The doses of a session with helpers that delay by themselves: indices from `first` on are theirs; another
+/// engine has the rest.
 #[derive(Debug)]
 pub(super) struct HelperDoses {
     pub(super) inner: Box<dyn Engine>,
@@ -117,7 +118,7 @@ impl Policies for HelperDoses {
         if function < self.first {
             return self.inner.assign(function, number);
         }
-        let Some((counted, function)) = self.ranges.of(function) else { return };
+        let Some((counted, function)) = self.ranges.counted(function) else { return };
         let entry = number.map_or(FunctionEntry::NONE, FunctionEntry::of);
         if let Some(block) = counted.block.upgrade()
             && let Err(error) = block.set_entry(function, entry)
@@ -138,10 +139,10 @@ impl Counters for HelperDoses {
         let mut all = if of_inner > 0 { self.inner.read(first, of_inner)? } else { Vec::new() };
         let mut next = first.saturating_add(of_inner);
         while next < end {
-            let (stats, taken) = match self.ranges.of(next) {
+            let (stats, taken) = match self.ranges.counted(next) {
                 Some((counted, number)) => {
                     let taken = (counted.range.count - number).min(end - next);
-                    // Once its process is gone, nothing new is counted.
+                    // Once its process has ended, it counts nothing new.
                     let block = counted.block.upgrade();
                     let calls = block.map(|block| block.calls(number, taken)).transpose();
                     (calls.map_err(io::Error::other)?.unwrap_or_default(), taken)
@@ -163,10 +164,10 @@ impl Counters for HelperDoses {
             self.inner.histograms(first, of_inner, take)?;
         }
         let helpers = first.saturating_add(of_inner);
-        // Most have no delays, and the histogram is the longer by far.
+        // Most functions have no delays, and the histogram is much longer.
         let stats = if helpers < end { self.read(helpers, end - helpers)? } else { Vec::new() };
         for (function, _) in (helpers..).zip(stats).filter(|(_, stats)| stats.delayed > 0) {
-            if let Some((counted, number)) = self.ranges.of(function)
+            if let Some((counted, number)) = self.ranges.counted(function)
                 && let Some(block) = counted.block.upgrade()
             {
                 take(function, block.histogram(number).map_err(io::Error::other)?);
@@ -182,7 +183,7 @@ impl Counters for HelperDoses {
         all.resize(count as usize, None);
         let mut next = first.max(self.first);
         while next < end {
-            let Some((counted, number)) = self.ranges.of(next) else {
+            let Some((counted, number)) = self.ranges.counted(next) else {
                 next = next.saturating_add(1);
                 continue;
             };
@@ -217,7 +218,7 @@ impl Counters for HelperDoses {
     }
 
     fn last_caller(&self, function: u32) -> io::Result<Option<u64>> {
-        let Some((counted, number)) = self.ranges.of(function).filter(|_| function >= self.first) else {
+        let Some((counted, number)) = self.ranges.counted(function).filter(|_| function >= self.first) else {
             return Ok(None);
         };
         let caller = counted.block.upgrade().map(|block| block.last_caller(number)).transpose();
@@ -225,7 +226,7 @@ impl Counters for HelperDoses {
     }
 
     fn clear(&mut self, function: u32) -> io::Result<()> {
-        // The next helper with this range has a block of its own.
+        // The next helper with this range gets a block of its own.
         if function < self.first { self.inner.clear(function) } else { Ok(()) }
     }
 }

@@ -1,8 +1,7 @@
-//! The engines `helper` and `signal` in a session: helpers in covered processes, taken in, listened to, and
-//! sent away.
+//! The engines `helper` and `signal` in a session: helpers in covered processes, from loading to unloading.
 //!
-//! A helper serves the process that it was brought into and those forked from it, which share its block and
-//! its numbers: each helper has a range of the session's function indices.
+//! A helper serves the process that it was loaded into and those forked from it, which share its block and
+//! its numbering: each helper has a range of the session's function indices.
 
 pub(super) mod at_work;
 pub(super) mod given_up;
@@ -30,24 +29,24 @@ use crate::{
 use at_work::AtWork;
 use given_up::GivenUp;
 
-/// How often a wait asks whether to go on.
+/// How often a wait checks whether to go on.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// The helpers of a session.
 pub(super) struct Helpers {
-    /// What each is given; absent where none may be brought in.
+    /// What each helper is set up with; `None` where none may be loaded.
     setup: Option<HelperSetup>,
     at_work: BTreeMap<HelperId, AtWork>,
-    /// Not wanted any more, and on their way.
+    /// Helpers that are still being loaded and no longer wanted.
     pub(super) given_up: GivenUp,
     next: u32,
-    /// How often calls were begun to be timed.
+    /// How often timing of calls was switched on.
     stretches: u32,
-    /// Where those count that delay by themselves.
+    /// The ranges of helpers that delay by themselves.
     ranges: HelperRanges,
-    /// Which delays are theirs, on a signal, if any can be.
+    /// The delays that helpers spin on a signal, if there can be any.
     signals: Option<SessionSignals>,
-    /// What those on their way call when they have come.
+    /// What helpers that are being loaded call when they are done.
     wake: Wake,
 }
 
@@ -59,25 +58,24 @@ impl Helpers {
         wake: Wake,
     ) -> Self {
         let (at_work, given_up) = (BTreeMap::new(), GivenUp::default());
-        // What is timed from the start is the first stretch.
+        // Timing from the start is the first time.
         let stretches = setup.as_ref().and_then(|setup| setup.in_place).map_or(0, |of| of.timing);
         Self { setup, at_work, given_up, next: 0, stretches, ranges, signals, wake }
     }
 
-    /// What each is given; absent where none may be brought in.
+    /// What each helper is set up with; `None` where none may be loaded.
     pub(super) fn setup(&self) -> Option<&HelperSetup> {
         self.setup.as_ref()
     }
 
-    /// What each that is brought in from here on looks for.
+    /// Sets the functions to select for all helpers that are loaded from here on.
     pub(super) fn set_selector(&mut self, selector: &Arc<[u8]>) {
         if let Some(setup) = &mut self.setup {
             setup.selector = Arc::clone(selector);
         }
     }
 
-    /// Has those that are in, and those that are brought in from here on, time calls or not. They take it up
-    /// with the next selector.
+    /// Makes all helpers, present and future, time calls or not. They apply it with the next selector.
     pub(super) fn set_timing(&mut self, on: bool, context: &mut Context) {
         self.stretches = self.stretches.wrapping_add(u32::from(on)).max(u32::from(on));
         let stretch = if on { self.stretches } else { 0 };
@@ -91,17 +89,17 @@ impl Helpers {
         }
     }
 
-    /// What those on their way call when they have come.
+    /// What helpers that are being loaded call when they are done.
     pub(super) fn wake(&self) -> Wake {
         Wake::clone(&self.wake)
     }
 
-    /// One that is in.
+    /// A helper that is loaded.
     pub(super) fn get(&self, id: HelperId) -> Option<&AtWork> {
         self.at_work.get(&id)
     }
 
-    /// The same, to change it.
+    /// A helper that is loaded, to change it.
     pub(super) fn get_mut(&mut self, id: HelperId) -> Option<&mut AtWork> {
         self.at_work.get_mut(&id)
     }
@@ -111,18 +109,18 @@ impl Helpers {
         !self.at_work.is_empty()
     }
 
-    /// Whether all know what is loaded, or will not for now.
+    /// Whether all have listed what is loaded, or will not for now.
     pub(super) fn have_looked(&self) -> bool {
         self.at_work.values().all(|at_work| at_work.is_active || at_work.is_over || at_work.is_asleep())
     }
 
-    /// The processes that helpers were brought into, and what is shared with those.
+    /// The processes that helpers were loaded into, and the blocks shared with them.
     pub(super) fn blocks(&self) -> Vec<(Pid, Arc<Block>)> {
         let block = |at_work: &AtWork| (at_work.owner, Arc::clone(&at_work.presence.block));
         self.at_work.values().map(block).collect()
     }
 
-    /// What the process ran that a helper was brought into, if that ran already.
+    /// The program that the process was running when the helper was loaded, if it was running.
     pub(super) fn program(&self, id: HelperId) -> Option<Program> {
         self.at_work.get(&id)?.presence.program().cloned()
     }
@@ -132,12 +130,12 @@ impl Helpers {
         self.at_work.values().find(|at_work| at_work.is_asleep()).map(|at_work| at_work.owner)
     }
 
-    /// Why processes may have functions that their helpers have not found.
+    /// Why processes may have functions that their helpers have not listed.
     pub(super) fn unlisted(&self) -> Vec<&'static str> {
         words::not_listed(self.at_work.values().fold(0, |bits, at_work| bits | at_work.unlisted))
     }
 
-    /// A helper is in. One that delays by itself is told of the doses, now and whenever they change.
+    /// A helper was loaded. If it delays by itself, it gets the doses now and whenever they change.
     pub(super) fn take_in(
         &mut self,
         presence: Presence,
@@ -157,21 +155,21 @@ impl Helpers {
         id
     }
 
-    /// A helper is in, and handles its signals: from now on they are sent to its process.
+    /// A helper was loaded, and handles its signals: from now on they are sent to its process.
     pub(super) fn allow_signals(&self, id: HelperId, engine: &mut BpfEngine, context: &mut Context) {
         if let (Some(signals), Some(at_work)) = (&self.signals, self.at_work.get(&id)) {
             allow_signals(signals, at_work.owner, &at_work.presence.block, engine, context);
         }
     }
 
-    /// Takes up what a helper has new.
+    /// Handles the news of a helper.
     pub(super) fn listen_to(&mut self, id: HelperId, context: &mut Context) {
         if let Some(at_work) = self.at_work.get_mut(&id) {
             at_work.listen(id, context);
         }
     }
 
-    /// Takes up what all of them have new.
+    /// Handles the news of all helpers.
     pub(super) fn listen(&mut self, context: &mut Context) {
         for (id, at_work) in &mut self.at_work {
             at_work.listen(*id, context);

@@ -1,4 +1,5 @@
-//! Sessions that could not count say so: files that nothing leads to, and breakpoints that are not there.
+//! Refuses what could not count: files that the processes cannot reach, and probes whose breakpoints are
+//! missing.
 
 use super::{context::Context, engines::Engines, phase::Processes};
 use crate::{
@@ -9,7 +10,7 @@ use crate::{
     units::{FileOffset, Pid},
 };
 
-/// Refuses a target that selects nothing in any process, as nothing leads to the file that it names.
+/// Refuses a target that selects nothing in any process, if the file that it names cannot be reached.
 ///
 /// # Errors
 /// The first of them.
@@ -28,10 +29,10 @@ pub(super) fn check_reach(resolver: &Resolver, roots: &[(Process, Plan)]) -> Res
     Ok(())
 }
 
-/// Looks whether breakpoints are in a covered process where probes were attached.
+/// Checks that the breakpoints of attached probes are in a covered process.
 ///
 /// # Errors
-/// [`SessionError::NotInPlace`]; what else was attached stays.
+/// [`SessionError::NotInPlace`]; everything else stays attached.
 pub(super) fn check_in_place(
     pid: Pid,
     processes: &Processes,
@@ -56,7 +57,7 @@ pub(super) fn check_in_place(
         ));
         return Ok(());
     };
-    // Where calls end there are probes as long as they are timed.
+    // There are probes where calls end as long as they are timed.
     let is_there = |group: &&SiteGroup| context.is_timing || group.program != UprobeProgram::SiteLeft;
     let groups = covered.groups.iter().map(|of| &of.group).filter(is_there).chain(&stub);
     let files = groups.map(|group| {

@@ -1,7 +1,8 @@
-//! Helpers for processes that are covered already: children that execute an interpreter, and programs that
-//! load one late.
+//! Loads helpers into processes that are covered already: children that execute an interpreter, and programs
+//! that load one late.
 //!
-//! An interpreter that has only just been mapped may not let the helper in yet: it is tried for some seconds.
+//! An interpreter that has just been mapped may not be ready for the helper yet: loading is tried for some
+//! seconds.
 
 use std::time::{Duration, Instant};
 
@@ -17,12 +18,12 @@ use crate::{
     session::error::SessionError, units::Pid,
 };
 
-/// How long an interpreter that a child has just executed may take until the helper can work in it.
+/// How long an interpreter that a child has just executed may take until the helper can be loaded.
 const STARTING: Duration = Duration::from_secs(5);
-/// How often that is tried.
+/// How often loading is tried.
 const TRY_EVERY: Duration = Duration::from_millis(25);
 
-/// Takes up how far the helper has come that is brought into this process, if one is.
+/// Handles the progress of the helper that is being loaded into this process, if there is one.
 ///
 /// # Errors
 /// Its Python functions are not covered.
@@ -69,14 +70,14 @@ fn set_joining(pid: Pid, late: LateJoin, coverage: &mut Coverage) {
     }
 }
 
-/// A helper could not be brought into a child: an interpreter that starts may let it in later.
+/// A helper could not be loaded into a child: an interpreter that is starting may allow it later.
 fn joined_not(
     pid: Pid,
     late: LateJoin,
     error: &PresenceError,
     coverage: &mut Coverage,
 ) -> Result<(), SessionError> {
-    // A helper that has still to leave comes first, however long that takes.
+    // The previous helper has to leave first, however long that takes.
     let is_leaving = matches!(error, PresenceError::Inject(InjectError::Leaving { .. }));
     if is_leaving || late.since.elapsed() < STARTING {
         tracing::debug!("the helper is not in process {pid} yet: {error}");

@@ -1,4 +1,4 @@
-//! The end of a session: what is told of it, and the order in which processes are left.
+//! The end of a session: what is reported about it, and the order in which processes are detached from.
 
 use std::time::Instant;
 
@@ -11,8 +11,8 @@ use crate::{
     units::Nanos,
 };
 
-/// Nothing is delayed from here on. Says what the processes waited for, and what may be the cause where
-/// nothing was counted.
+/// Nothing is delayed from here on. Reports what the processes waited for, and possible causes where nothing
+/// was counted.
 pub(super) fn close(Coverage { context, processes, engines }: &mut Coverage) {
     context.state.ended = Some(Instant::now());
     engines.window.close();
@@ -24,8 +24,8 @@ pub(super) fn close(Coverage { context, processes, engines }: &mut Coverage) {
     explain_nothing(now.ran_since(&waiting), &report, processes, context);
 }
 
-/// Detaches from everything: first helpers leave, while probes count on, and then the links go. Returns the
-/// names that come nearest to targets that have selected nothing.
+/// Detaches from everything: helpers leave first, while probes go on counting, and then the links are
+/// removed. Returns the names that are closest to those of targets that have selected nothing.
 pub(super) fn leave(coverage: &mut Coverage) -> Vec<String> {
     let began = Instant::now();
     for pid in coverage.processes.entering() {

@@ -1,4 +1,4 @@
-//! What a session cannot do on an old kernel, told before anything is attached.
+//! What a session cannot do on an old kernel, refused before anything is attached.
 
 use crate::{
     engine::EngineKind,
@@ -7,11 +7,11 @@ use crate::{
     session::{error::SessionError, settings::Settings},
 };
 
-/// Refuses what the programs of this kernel's form cannot do. `roots` is empty for a command that does not
-/// run yet.
+/// Refuses what the programs cannot do on this kernel. `roots` is empty for a command that is not running
+/// yet.
 ///
 /// # Errors
-/// The first line that asks for it, with the way out.
+/// Names the first line that asks for it, and the way out.
 pub(super) fn check(
     resolver: &Resolver,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! Probe sites of a process and the links to them, by the target that they are for.
+//! Probe sites of a process and the links to them, by target.
 
 use std::collections::BTreeSet;
 
@@ -7,21 +7,21 @@ use crate::{
     targets::TargetIndex,
 };
 
-/// So many targets have links of their own in a process, so that each can be detached alone. With more,
-/// links would be as many as targets.
+/// Up to this many targets have links of their own in a process, so that each can be detached alone. With
+/// more, there would be as many links as targets.
 const APART: usize = 64;
 
-/// The links of some sites.
+/// Sites with their links.
 #[derive(Debug)]
 pub(super) struct Attached {
-    /// The only target that they are for, if they are for one only.
+    /// The target that they are for, if it is the only one.
     pub(super) target: Option<TargetIndex>,
-    /// Whether they are where calls end.
+    /// Whether these are sites where calls end.
     pub(super) is_of_exits: bool,
     pub(super) links: Attachment,
 }
 
-/// Sites, and the only target that they are for.
+/// Sites, and the target that they are for, if it is the only one.
 #[derive(Clone, Debug)]
 pub(super) struct TargetSites {
     pub(super) target: Option<TargetIndex>,
@@ -29,13 +29,13 @@ pub(super) struct TargetSites {
 }
 
 impl TargetSites {
-    /// Sites that stand for any target.
+    /// Sites for any number of targets.
     pub(super) fn of_all(group: SiteGroup) -> Self {
         Self { target: None, group }
     }
 }
 
-/// Whether targets are so few that each gets links of its own.
+/// Whether there are so few targets that each gets links of its own.
 pub(super) fn are_apart(targets: impl Iterator<Item = TargetIndex>) -> bool {
     targets.collect::<BTreeSet<_>>().len() <= APART
 }

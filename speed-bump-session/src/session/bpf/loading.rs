@@ -1,4 +1,4 @@
-//! What a session begins with, before any process is covered: its engines, loaded, and its doses.
+//! Prepares a session before any process is covered: loads its engines, and sets up its doses.
 
 use std::sync::Arc;
 
@@ -34,9 +34,9 @@ use crate::{
     targets::TargetKind,
 };
 
-/// Whether these processes need the BPF object: for probes, for signals, and for children, whose forks and
-/// execs its programs announce. Where helpers delay Python functions, and nothing else is asked for, nothing
-/// does.
+/// Whether these processes need the BPF object: for probes, for signals, or for children, whose forks and
+/// execs its programs announce. It is not needed where helpers delay Python functions and the request has
+/// nothing else.
 pub(super) fn needs_object(resolver: &Resolver, settings: &Settings, roots: &[(Process, Plan)]) -> bool {
     let is_for_helper = |plan: &Plan| plan.wants_helper() && plan.sites.is_empty();
     settings.policies.choice() != EngineChoice::Only(EngineKind::Helper)
@@ -49,14 +49,14 @@ pub(super) fn needs_object(resolver: &Resolver, settings: &Settings, roots: &[(P
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Object {
     pub(super) capacity: Capacity,
-    /// What following forks and execs needs of the running kernel.
+    /// The offsets in kernel structures that following forks and execs needs.
     pub(super) follow: Option<TaskOffsets>,
-    /// How children of a command are held when they have executed a program.
+    /// Holds the children of a command at their execs.
     pub(super) hold: Hold,
 }
 
-/// Loads the engines, and covers nothing yet: the BPF object only if it is needed. Helpers call `wake` when
-/// they have come.
+/// Loads the engines, and covers nothing yet. Loads the BPF object only if it is needed. Helpers call `wake`
+/// when they are loaded.
 ///
 /// # Errors
 /// Nothing is left behind.
@@ -92,7 +92,7 @@ pub(super) fn load(
             (None, Arc::new(switch.map_err(SessionError::Memory)?))
         }
     };
-    // The window is closed until everything is attached, so that it counts from there.
+    // The window is closed until everything is attached, so that its time counts from there.
     let window = Window::start(&switch).map_err(SessionError::Thread)?;
     let may_inject = resolver.may_inject() || settings.policies.wants_helper();
     let setup = may_inject.then(|| HelperSetup::new(&resolver, settings.inject_timeout)).transpose();
@@ -112,7 +112,7 @@ pub(super) fn load(
         });
     }
     let for_ranges = in_helper.then_some(capacity::HELPERS_FUNCTIONS);
-    // Those of helpers lie beyond what programs count.
+    // The indices of helpers lie beyond those that programs count.
     let first = object.map_or(0, |object| object.capacity.functions);
     let functions = FunctionTable::new(first, for_ranges, capacity::room_for_names(roots));
     let doses: Box<dyn Engine> = match (engine.as_ref().map(BpfDoses::new), &signals) {
@@ -136,7 +136,7 @@ pub(super) fn load(
     })
 }
 
-/// Where the running kernel keeps what following forks and execs needs; without it they are found by looking.
+/// Where the running kernel keeps what following forks and execs needs; without it they are found by polling.
 pub(super) fn offsets_to_follow() -> Option<TaskOffsets> {
     let offsets = TaskOffsets::usable();
     offsets.inspect_err(|error| tracing::info!("forks and execs are found by polling: {error}")).ok()

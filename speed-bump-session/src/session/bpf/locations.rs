@@ -8,7 +8,7 @@ use std::{
 
 use speed_bump_abi::{PythonKey, Verdict};
 
-use super::{context::Context, follower::Way, phase::Processes};
+use super::{context::Context, follower::Naming, phase::Processes};
 use crate::{
     engine::bpf::BpfEngine,
     probe::plan::{Entry, SelectedFunction},
@@ -16,20 +16,20 @@ use crate::{
     targets::TargetIndex,
 };
 
-/// How long source files are parsed in a session, all together: those of 1,000 modules take as long.
+/// How long source files are parsed in a session, in total: that is enough for 1,000 modules.
 const PARSING: Duration = Duration::from_secs(5);
 
 /// Code locations that `function__entry` named.
 #[derive(Debug, Default)]
 pub(super) struct Locations {
-    /// Those with a verdict: the function, if a target selected one.
+    /// Those that were judged: the function, if a target selected one.
     judged: HashMap<u32, Option<u32>>,
     /// How long source files were parsed.
     parsing: Duration,
 }
 
 impl Locations {
-    /// Calls that came before the verdict, by function.
+    /// Calls that came before the location was judged, by function.
     pub(super) fn pending_calls(&self, engine: &BpfEngine) -> HashMap<u32, u64> {
         let mut calls = HashMap::new();
         for (location, function) in &self.judged {
@@ -82,8 +82,8 @@ impl Locations {
         let follower = covered.and_then(|(_, covered)| covered.python.as_mut())?;
         let kind = follower.kind;
         let mut unparsed = false;
-        let qualnames = match &mut follower.way {
-            Way::Usdt { root, sources, share } => {
+        let qualnames = match &mut follower.naming {
+            Naming::Usdt { root, sources, share } => {
                 let (version, parsing) = (follower.version, &mut self.parsing);
                 let source = sources.entry(file.clone()).or_insert_with(|| {
                     if *parsing > PARSING {
@@ -103,7 +103,7 @@ impl Locations {
                 });
                 source.as_ref().and_then(|source| qualnames(source, &name, key.line))
             }
-            Way::PerfMap { .. } => None,
+            Naming::PerfMap { .. } => None,
         };
         let mut ambiguous = None;
         let (target, name): (TargetIndex, String) = match qualnames {
@@ -113,7 +113,7 @@ impl Locations {
                     .filter_map(|name| Some((module.select(name).winner?, name.clone())))
                     .collect();
                 let first = selected.first().cloned()?;
-                // Nothing tells them apart: two lambdas on one line, or a probe that gives no line.
+                // They cannot be told apart: two lambdas on one line, or a probe without line numbers.
                 if selected.len() < names.len() {
                     let (all, one) = (names.join(", "), &first.1);
                     ambiguous =
@@ -147,7 +147,7 @@ impl Locations {
         }
     }
 
-    /// Judges the code locations anew that no target selected.
+    /// Judges again the code locations that no target selected.
     pub(super) fn judge_anew(
         &mut self,
         processes: &mut Processes,
@@ -168,17 +168,17 @@ impl Locations {
         let lost: Vec<_> =
             engine.python_locations().filter(|(_, location)| !self.judged.contains_key(location)).collect();
         for (key, location) in lost {
-            // Which process it was met in is lost too; any that is covered will do to read the source.
+            // The process that it was found in is lost too; any covered process will do to read the source.
             let process = processes.iter().next().map_or(0, |(_, covered)| covered.index);
             self.judge((location, &key), process, processes, engine, context);
         }
     }
 }
 
-/// The qualified names that a code location may have; `None` where the source file does not tell.
+/// The qualified names that a code location may have; `None` where the source file does not show it.
 fn qualnames(source: &SourceIndex, name: &str, line: u32) -> Option<Vec<String>> {
     if source.has_errors() {
-        return None; // the parser lost its way: a name may lack what stands around it
+        return None; // the parser failed: a name may lack the names around it
     }
     let found = source.find(name, line.cast_signed())?;
     Some(found.qualnames.iter().map(|name| (*name).to_owned()).collect())

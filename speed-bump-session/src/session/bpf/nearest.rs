@@ -1,7 +1,7 @@
-//! At the end of a session: the names that come nearest to Python targets that have selected nothing.
+//! At the end of a session: the names closest to those of Python targets that have selected nothing.
 //!
-//! The helper tells of functions that targets select, and of no others. So it is brought in once more, when
-//! the session's own has left, and looks at what is loaded.
+//! The helper reports only functions that targets select. So it is loaded once more when the session's own
+//! helper has left, and lists everything that is loaded.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -15,10 +15,10 @@ use crate::{
     targets::{TargetIndex, TargetKind},
 };
 
-/// How many are named.
+/// How many names are given.
 const NAMED: usize = 3;
-/// How long the process may take to come to a point where the helper is let in: whoever ends a session wants
-/// to go on.
+/// How long the process may take to reach a point where the helper can be loaded: a user who ends a session
+/// wants to go on.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// Python targets that have selected nothing so far.
@@ -31,8 +31,8 @@ fn never_selected(context: &Context) -> Vec<TargetIndex> {
     python.map(|(index, _)| index).filter(|index| !known.contains(index)).collect()
 }
 
-/// Looks what a process has loaded that its helper has left, and names what comes nearest. Another
-/// program than the one that the helper was in is left alone. What was told.
+/// Lists what a process has loaded after its helper has left, and names what is closest. Leaves a process
+/// alone that now runs another program. Returns what was reported.
 pub(super) fn name_nearest(
     process: &Process,
     program: &Program,
@@ -61,7 +61,7 @@ pub(super) fn name_nearest(
         let Some(target) = targets.get(index) else { continue };
         let pairs = names.iter().map(|(module, name)| (module.as_str(), name.as_str()));
         let nearest = target.nearest(pairs, NAMED);
-        // Of a compiled module it was said what it is: other names would only mislead.
+        // For a compiled module the user was told so: other names would only mislead.
         if nearest.is_empty() || compiled(process, target, &effort).is_some() {
             continue;
         }

@@ -1,4 +1,4 @@
-//! A session that has counted nothing, though its processes were at work, says what may be the cause.
+//! Possible causes, where a session has counted nothing although its processes were running.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,13 @@ use crate::{
     units::Nanos,
 };
 
-/// A process that ran for less, or for less than a hundredth of the session, was not at work.
+/// A process that ran for less, or for less than a hundredth of the session, counts as idle.
 const MIN_RAN: Nanos = Nanos(20_000_000);
 const MIN_PART: u64 = 100;
-/// Functions of which copies are looked for: the file of each is read once more.
+/// Functions whose copies are searched for: the file of each is read once more.
 const LOOKED_AT: usize = 8;
 
-/// Warns if no call was counted while the processes ran for so long.
+/// Warns if no call was counted while the processes ran long enough.
 pub(super) fn explain_nothing(
     ran: Nanos,
     report: &SessionReport,
@@ -53,7 +53,7 @@ pub(super) fn explain_nothing(
     ));
 }
 
-/// Files whose code processes have put other memory in place of since the attach.
+/// Files whose code processes have replaced with other memory since the attach.
 fn moved_since(processes: &Processes) -> BTreeSet<String> {
     let mut moved = BTreeSet::new();
     for (_, covered) in processes.iter() {
@@ -74,7 +74,7 @@ fn moved_since(processes: &Processes) -> BTreeSet<String> {
     moved
 }
 
-/// Functions of which the compiler has made copies for some callers.
+/// Functions that the compiler has copied for some callers.
 fn copies(processes: &Processes, context: &Context) -> Vec<String> {
     let known = context.state.doses().functions.known().clone();
     let files = processes.iter().flat_map(|(_, covered)| &covered.groups).map(|of| &of.group.file);
@@ -88,7 +88,7 @@ fn copies(processes: &Processes, context: &Context) -> Vec<String> {
     causes
 }
 
-/// Where numba is loaded, functions may be compiled whose decorators do not say so.
+/// Where numba is loaded, functions may be compiled without a decorator that shows it.
 fn numba(processes: &Processes) -> Option<String> {
     let is_numbas = |process: &Process| {
         let files = process.mappings().unwrap_or_default().files;

@@ -6,7 +6,7 @@ use speed_bump_abi::TrampolineKey;
 
 use super::{
     context::Context,
-    follower::{PythonFollower, Way},
+    follower::{Naming, PythonFollower},
     phase::Processes,
 };
 use crate::{
@@ -21,23 +21,23 @@ use crate::{
     units::Pid,
 };
 
-/// How long the perf map of a process is read that is about to be covered.
+/// How long the perf map of a process that is about to be covered is read.
 const AT_ONCE: Duration = Duration::from_secs(2);
-/// How long perf maps are read at a time.
+/// How long perf maps are read in one turn.
 const AT_A_TIME: Duration = Duration::from_millis(50);
-/// How often it is told what is wrong with one perf map: each line can be wrong in a way of its own.
+/// How often complaints about one perf map are reported: each line can be wrong in its own way.
 const COMPLAINTS: usize = 5;
 
-/// Whose turn it is.
+/// Which perf map is read next.
 #[derive(Debug, Default)]
 pub(super) struct PerfMaps {
-    /// The process whose perf map is to be read next, where others took all the time.
+    /// The process whose perf map is read next, where others used up the time.
     turn: Option<Pid>,
 }
 
 impl PerfMaps {
-    /// Takes up what is new in perf maps, in turn, and no longer than some time: whoever writes much does not
-    /// keep the session from what else there is to do.
+    /// Handles what is new in perf maps, in turn and within a time limit: a process that writes much does not
+    /// keep the session from other work.
     pub(super) fn poll(&mut self, processes: &mut Processes, engine: &mut BpfEngine, context: &mut Context) {
         let began = Instant::now();
         let first = self.turn.take().unwrap_or(Pid::FIRST);
@@ -51,7 +51,7 @@ impl PerfMaps {
     }
 }
 
-/// Takes up what a process's perf map has now, as far as it can be read within some time.
+/// Handles what a process's perf map contains now, as much as can be read within a time limit.
 pub(super) fn read(pid: Pid, processes: &mut Processes, engine: &mut BpfEngine, context: &mut Context) {
     let began = Instant::now();
     poll_one(pid, processes, engine, context);
@@ -62,17 +62,17 @@ pub(super) fn read(pid: Pid, processes: &mut Processes, engine: &mut BpfEngine, 
 
 fn is_behind(pid: Pid, processes: &Processes) -> bool {
     let follower = processes.get(pid).and_then(|covered| covered.python.as_ref());
-    match follower.map(|follower| &follower.way) {
-        Some(Way::PerfMap { follower: Some(map), .. }) => map.is_behind(),
+    match follower.map(|follower| &follower.naming) {
+        Some(Naming::PerfMap { follower: Some(map), .. }) => map.is_behind(),
         _ => false,
     }
 }
 
-/// Takes up what a process's perf map has new.
+/// Handles what is new in a process's perf map.
 fn poll_one(pid: Pid, processes: &mut Processes, engine: &mut BpfEngine, context: &mut Context) {
     let complaint = follow(pid, processes, engine, context).err();
     let Some(covered) = processes.get_mut(pid) else { return };
-    let Some(PythonFollower { way: Way::PerfMap { follower: Some(map), told, .. }, .. }) =
+    let Some(PythonFollower { naming: Naming::PerfMap { follower: Some(map), told, .. }, .. }) =
         &mut covered.python
     else {
         return;
@@ -85,7 +85,7 @@ fn poll_one(pid: Pid, processes: &mut Processes, engine: &mut BpfEngine, context
     }
 }
 
-/// As [`poll_one`]; what went wrong is not told.
+/// As [`poll_one`], but returns complaints instead of reporting them.
 fn follow(
     pid: Pid,
     processes: &mut Processes,
@@ -94,7 +94,7 @@ fn follow(
 ) -> Result<(), String> {
     let Some(covered) = processes.get_mut(pid) else { return Ok(()) };
     let (process, index) = (&covered.process, covered.index);
-    let Some(PythonFollower { kind, way: Way::PerfMap { follower, trampolines, .. }, .. }) =
+    let Some(PythonFollower { kind, naming: Naming::PerfMap { follower, trampolines, .. }, .. }) =
         &mut covered.python
     else {
         return Ok(());
@@ -126,8 +126,8 @@ fn follow(
     unlocated
 }
 
-/// Makes a trampoline stand for its function, and says whether a target selects it. The memory may have
-/// belonged to another function before.
+/// Records that a trampoline stands for its function, and returns whether a target selects it. Its memory may
+/// have belonged to another function before.
 fn name_trampoline(
     entry: &PerfMapEntry,
     key: TrampolineKey,

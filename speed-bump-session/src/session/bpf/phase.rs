@@ -1,4 +1,4 @@
-//! Where the session is with each process that it follows.
+//! The state of the session with each process that it follows.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -21,36 +21,36 @@ use crate::{
     units::Pid,
 };
 
-/// Where it is with one process.
+/// The state with one process.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// Probes are in it.
     Covered(Covered),
-    /// It executed a program: whoever catches execs is to tell of that. What was covered before is void, and
+    /// It executed a program: the catcher of execs is to report that. What was covered before is void, and
     /// kept until then.
     Executed {
         /// When the kernel announced it.
         since: Instant,
         before: Option<Covered>,
     },
-    /// Its program stands at its entry point until the helper is in, and is covered then.
+    /// Its program is held at its entry point until the helper is loaded, and is covered then.
     Entering(Entering),
 }
 
-/// Where the helper is, for a process that is covered.
+/// The state of the helper in a covered process.
 #[derive(Debug, Default)]
 pub(super) enum HelperPhase {
-    /// None is in, and none is to come.
+    /// No helper is loaded, and none is to be.
     #[default]
     Absent,
-    /// It is brought in as soon as the interpreter allows.
+    /// It is loaded as soon as the interpreter allows it.
     Joining(LateJoin),
-    /// It is in. It may share it with processes that it was forked from or forked.
+    /// It is loaded. It may be shared with processes that this one was forked from, or forked.
     In(HelperId),
 }
 
 impl HelperPhase {
-    /// The helper that is in.
+    /// The helper that is loaded.
     pub(super) fn id(&self) -> Option<HelperId> {
         match self {
             Self::In(id) => Some(*id),
@@ -69,17 +69,17 @@ pub(super) struct Covered {
     /// The memory of the image that was planned for; gone when another replaced it. Absent where it may not
     /// be read.
     pub(super) image: Option<Memory>,
-    /// What is attached where, to be attached to its children too.
+    /// What is attached where, so that it can be attached to its children too.
     pub(super) groups: Vec<TargetSites>,
     /// The links; dropping them detaches.
     pub(super) attachments: Vec<Attached>,
-    /// The sites that the kernel would not take.
+    /// The sites that the kernel refused.
     pub(super) refused: HashSet<u32>,
-    /// What it maps later.
+    /// The files that it maps later.
     pub(super) late_files: LateFiles,
     /// How its Python functions become known.
     pub(super) python: Option<PythonFollower>,
-    /// Where the helper is.
+    /// The state of its helper.
     pub(super) helper: HelperPhase,
 }
 
@@ -90,7 +90,7 @@ impl Covered {
     }
 }
 
-/// A helper on its way into a process that is covered already.
+/// A helper that is being loaded into a covered process.
 #[derive(Debug)]
 pub(super) struct LateJoin {
     pub(super) since: Instant,
@@ -98,7 +98,7 @@ pub(super) struct LateJoin {
     pub(super) way: Option<(Joining, FunctionRange)>,
 }
 
-/// A program that stands at its entry point until the helper is in. Dropping this lets it go on.
+/// A program that is held at its entry point until the helper is loaded. Dropping this lets it go on.
 #[derive(Debug)]
 pub(super) struct Entering {
     pub(super) process: Process,
@@ -109,13 +109,13 @@ pub(super) struct Entering {
 
 #[derive(Debug)]
 pub(super) enum EnteringWay {
-    /// Another attempt on the same process has still to end.
+    /// An earlier attempt on the same process has to end first.
     Waits(StoppedProgram, Room),
-    /// The helper is on its way.
+    /// The helper is being loaded.
     Comes(Coming),
 }
 
-/// Which helper, in the order of their coming.
+/// The helpers are numbered in the order in which they were loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct HelperId(pub(super) u32);
 
@@ -123,13 +123,13 @@ pub(super) struct HelperId(pub(super) u32);
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     phases: BTreeMap<Pid, Phase>,
-    /// The command that we started, if that is what the session is of.
+    /// The command that the tool started, if the session has one.
     pub(super) command: Option<StartedCommand>,
-    /// Whether somebody catches the children of the command at their execs, and tells of those.
+    /// Whether the children of the command are caught and reported at their execs.
     pub(super) are_caught: bool,
-    /// Whether the last of the named processes to go executed another program.
+    /// Whether the last of the named processes to end executed another program.
     pub(super) root_was_replaced: bool,
-    /// How often a process was covered: the next index.
+    /// How many times a process was covered: the next index.
     coverings: u32,
 }
 
@@ -149,7 +149,7 @@ impl Processes {
         self.phases.iter().filter_map(|(pid, phase)| Some((*pid, covered(phase)?)))
     }
 
-    /// All of which it is known which they are: also those at their entry point.
+    /// All processes whose identity is known: including those at their entry point.
     pub(super) fn all(&self) -> Vec<&Process> {
         let processes = self.phases.values().filter_map(|phase| match phase {
             Phase::Covered(covered) | Phase::Executed { before: Some(covered), .. } => Some(&covered.process),
@@ -164,7 +164,7 @@ impl Processes {
         self.phases.iter_mut().filter_map(|(pid, phase)| Some((*pid, covered_mut(phase)?)))
     }
 
-    /// Their numbers, those from this one on first.
+    /// The process numbers, from this one on.
     pub(super) fn pids_from(&self, first: Pid) -> Vec<Pid> {
         let all = self.phases.range(first..).chain(self.phases.range(..first));
         all.filter(|(_, phase)| covered(phase).is_some()).map(|(pid, _)| *pid).collect()
@@ -182,13 +182,13 @@ impl Processes {
         self.coverings
     }
 
-    /// A process is covered from here on, with the next index if it is new.
+    /// Records that a process is covered, with the next index if it is new.
     pub(super) fn insert(&mut self, pid: Pid, covered: Covered) {
         self.coverings = self.coverings.max(covered.index.saturating_add(1));
         self.phases.insert(pid, Phase::Covered(covered));
     }
 
-    /// Forgets a process, unless its program stands at its entry point. What was covered of it.
+    /// Forgets a process, unless its program is held at its entry point. Returns what was covered of it.
     pub(super) fn remove(&mut self, pid: Pid) -> Option<Covered> {
         match self.phases.remove(&pid)? {
             Phase::Covered(covered) => Some(covered),
@@ -216,8 +216,8 @@ impl Processes {
         self.get(pid).is_some_and(|covered| !matches!(covered.helper, HelperPhase::Absent))
     }
 
-    /// The helper is to be brought into a process as soon as its interpreter allows. The command's tracer
-    /// must let it go.
+    /// Loads the helper into a process as soon as its interpreter allows it. The command's tracer must let it
+    /// go.
     pub(super) fn join_later(&mut self, pid: Pid) {
         if let Some(command) = self.command.as_ref().filter(|command| command.pid() == pid) {
             command.stop_following();
@@ -230,7 +230,7 @@ impl Processes {
         }
     }
 
-    /// The kernel announced an exec that is still to be told of.
+    /// The kernel announced an exec that the catcher has not reported yet.
     pub(super) fn announce_exec(&mut self, pid: Pid) {
         match self.phases.remove(&pid) {
             Some(phase @ (Phase::Executed { .. } | Phase::Entering(_))) => {
@@ -246,7 +246,7 @@ impl Processes {
         }
     }
 
-    /// An announced exec was told of.
+    /// The catcher reported an announced exec.
     pub(super) fn exec_is_told(&mut self, pid: Pid) {
         if let Some(Phase::Executed { .. }) = self.phases.get(&pid)
             && let Some(before) = self.remove(pid)
@@ -255,29 +255,29 @@ impl Processes {
         }
     }
 
-    /// Execs that were announced before this and not told of.
+    /// Execs that were announced before this time and not reported.
     pub(super) fn untold(&self, before: Instant) -> Vec<Pid> {
         let is_late = |phase: &Phase| matches!(phase, Phase::Executed { since, .. } if *since <= before);
         self.phases.iter().filter(|(_, phase)| is_late(phase)).map(|(pid, _)| *pid).collect()
     }
 
-    /// A program stands at its entry point.
+    /// A program is held at its entry point.
     pub(super) fn enter(&mut self, pid: Pid, entering: Entering) {
         self.phases.insert(pid, Phase::Entering(entering));
     }
 
-    /// Whether a program stands at its entry point until the helper is in.
+    /// Whether a program is held at its entry point until the helper is loaded.
     pub(super) fn is_entering(&self, pid: Pid) -> bool {
         matches!(self.phases.get(&pid), Some(Phase::Entering(_)))
     }
 
-    /// All programs that do.
+    /// All programs that are held.
     pub(super) fn entering(&self) -> Vec<Pid> {
         let is_entering = |phase: &Phase| matches!(phase, Phase::Entering(_));
         self.phases.iter().filter(|(_, phase)| is_entering(phase)).map(|(pid, _)| *pid).collect()
     }
 
-    /// Such a program, which is not in here any more.
+    /// Takes out such a program.
     pub(super) fn take_entering(&mut self, pid: Pid) -> Option<Entering> {
         match self.phases.remove(&pid)? {
             Phase::Entering(entering) => Some(entering),
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(processes.untold(now), [pid]);
         let earlier = now.checked_sub(Duration::from_secs(1));
         assert!(earlier.is_none_or(|earlier| processes.untold(earlier).is_empty()));
-        // Announced again, it waits no longer.
+        // After the second announcement it waits no longer.
         processes.announce_exec(pid);
         assert_eq!(processes.untold(now), [pid]);
         processes.exec_is_told(pid);

@@ -1,4 +1,4 @@
-//! Takes up what becomes of the session's helpers: in turn with everything else, or waiting for some of them.
+//! Handles the progress of the session's helpers: in turn with everything else, or waiting for some of them.
 
 use std::{thread, time::Instant};
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::units::Pid;
 
-/// Takes up what the helpers say, and those that are on their way.
+/// Handles the news of helpers, and the progress of those that are being loaded.
 pub(super) fn poll_helpers(coverage: &mut Coverage) {
     coverage.engines.helpers.given_up.poll(&coverage.context);
     for pid in coverage.processes.entering() {
@@ -25,7 +25,7 @@ pub(super) fn poll_helpers(coverage: &mut Coverage) {
     coverage.engines.helpers.listen(&mut coverage.context);
 }
 
-/// Waits until the helper is in this program, or is not to be.
+/// Waits until the helper is loaded into this program, or is given up.
 pub(super) fn wait_for_entering(pid: Pid, coverage: &mut Coverage) {
     while coverage.processes.is_entering(pid) {
         poll_helpers(coverage);
@@ -33,7 +33,7 @@ pub(super) fn wait_for_entering(pid: Pid, coverage: &mut Coverage) {
     }
 }
 
-/// Waits, for as long as one may take, until the helpers are at work that are on their way into children.
+/// Waits, within the limits for each, until helpers that are being loaded into children are active.
 pub(super) fn wait_for_joining(coverage: &mut Coverage) {
     let deadline = Instant::now() + coverage.context.settings.inject_timeout;
     while coverage.context.state.stop.times() == 0 && Instant::now() < deadline {

@@ -1,5 +1,5 @@
 //! The engine `bpf` in a session: its probe sites, what is attached to them, and the functions that its
-//! programs tell of.
+//! programs report.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -34,7 +34,7 @@ use crate::{
     units::Pid,
 };
 
-/// See the head of this file.
+/// The engine `bpf` with its probe sites.
 pub(super) struct Probes {
     pub(super) engine: BpfEngine,
     sites: SiteTable,
@@ -46,8 +46,8 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    /// With a loaded object that has room for so many sites. `times`: calls of native functions are timed
-    /// from the start, where they can be.
+    /// A loaded engine that has room for this many sites. `times`: calls of native functions are timed from
+    /// the start, where possible.
     pub(super) fn new(engine: BpfEngine, sites: u32, times: bool) -> Self {
         Self {
             engine,
@@ -60,7 +60,7 @@ impl Probes {
     }
 
     /// Gives functions and sites of a plan their indices, and tells the engine of the new ones. `is_late`:
-    /// the plan is of a process that was not known when the session was prepared.
+    /// the plan's process was not known when the session was prepared.
     ///
     /// # Errors
     /// There is no room for them.
@@ -95,7 +95,7 @@ impl Probes {
             }
             let of = site.function.and_then(|position| plan.functions.get(position));
             if let Some(function) = of {
-                context.note_way(function.selected.target, function.entry, site.kind);
+                context.note_entry(function.selected.target, function.entry, site.kind);
             }
             let target = of.map(|function| function.selected.target).filter(|_| apart);
             let mut add =
@@ -118,7 +118,7 @@ impl Probes {
                 }
             }
         }
-        // Others were told of before the session began.
+        // The user was told of the others before the session began.
         if is_late {
             not_timed(untimed.into_iter()).into_iter().for_each(|text| context.warn(text));
         }
@@ -173,7 +173,7 @@ impl Probes {
         sites: &[TargetSites],
         window: &Window,
     ) -> Result<(Vec<Attached>, Vec<RefusedSite>), AttachError> {
-        // Exits first, so that no end is missed of a call whose beginning is seen.
+        // Exits first, so that the end is seen of every call whose beginning is seen.
         let mut by_target: BTreeMap<(Option<TargetIndex>, bool), Vec<SiteGroup>> = BTreeMap::new();
         for TargetSites { target, group } in sites {
             let is_exits = group.program == UprobeProgram::SiteLeft;
@@ -191,24 +191,24 @@ impl Probes {
         Ok((all, refused))
     }
 
-    /// From here on there are to be probes where calls of native functions end.
+    /// From here on calls of native functions get probes where they end.
     ///
     /// # Errors
-    /// There were before in this session.
+    /// They had such probes before in this session.
     pub(super) fn begin_timing(&mut self) -> Result<(), SessionError> {
         self.exits.begin()
     }
 
-    /// Has the beginnings of calls remembered that are to be timed, or none any more: then there are to be no
+    /// Starts or stops remembering the beginnings of calls that are timed. After it has stopped, there are no
     /// probes where calls end.
     ///
     /// # Errors
-    /// The kernel does not take it.
+    /// The kernel refuses it.
     pub(super) fn remember_calls(&mut self, on: bool) -> Result<(), SessionError> {
         self.exits.remember(on, &mut self.engine)
     }
 
-    /// Tells of sites that the kernel would not take.
+    /// Reports sites that the kernel refused.
     pub(super) fn take_refused(&mut self, refused: Vec<RefusedSite>, context: &mut Context) {
         for refused in refused {
             if let Some(texts) = self.exits.take_refused(&refused, &mut self.engine) {
@@ -223,7 +223,7 @@ impl Probes {
         }
     }
 
-    /// No longer has forks and execs of a process announced.
+    /// The programs no longer announce forks and execs of a process.
     pub(super) fn untrack(&mut self, pid: Pid) {
         if let Err(error) = self.engine.untrack(pid) {
             tracing::debug!("cannot untrack process {pid}: {error}");
@@ -235,17 +235,17 @@ impl Probes {
         PythonFollower::new(process, plan, &self.room)
     }
 
-    /// The same as in another process, from the start.
+    /// As for another process, read from the start.
     pub(super) fn follower_like(&self, other: &PythonFollower, process: &Process) -> Option<PythonFollower> {
         other.in_process(process, &self.room)
     }
 
-    /// Takes up what a process's perf map has now, as far as it can be read within some time.
+    /// Handles what a process's perf map contains now, as much as can be read within a time limit.
     pub(super) fn read_perf_map(&mut self, pid: Pid, processes: &mut Processes, context: &mut Context) {
         perf_maps::read(pid, processes, &mut self.engine, context);
     }
 
-    /// Takes up what is new in perf maps.
+    /// Handles what is new in perf maps.
     pub(super) fn poll_perf_maps(&mut self, processes: &mut Processes, context: &mut Context) {
         self.perf_maps.poll(processes, &mut self.engine, context);
     }
@@ -261,7 +261,7 @@ impl Probes {
         self.locations.judge(location, process, processes, &mut self.engine, context);
     }
 
-    /// Judges the code locations anew that no target selected.
+    /// Judges again the code locations that no target selected.
     pub(super) fn judge_anew(&mut self, processes: &mut Processes, context: &mut Context) {
         self.locations.judge_anew(processes, &mut self.engine, context);
     }
@@ -271,12 +271,12 @@ impl Probes {
         self.locations.find_lost(processes, &mut self.engine, context);
     }
 
-    /// Calls that came before a verdict on their function, by its index.
+    /// Calls that came before their function was judged, by its index.
     pub(super) fn pending_calls(&self) -> HashMap<u32, u64> {
         self.locations.pending_calls(&self.engine)
     }
 
-    /// Looks how many calls of native functions are in no time.
+    /// Reads how many calls of native functions are in no time.
     pub(super) fn look_at_untimed(&self, state: &mut State) {
         if let Some(untimed) = native_untimed(&self.engine) {
             state.native_untimed = untimed;

@@ -1,8 +1,7 @@
-//! Doses hold for a second: a thread renews them as long as the session is at work.
+//! Doses expire after a second: a thread renews them as long as the session's event loop runs.
 //!
-//! So a loader that was killed or stopped (`SIGSTOP`) leaves nothing delayed behind, and neither does one
-//! that hangs. It is a thread of its own, as attaching and detaching can hold up the event loop for as long
-//! as spins in flight take to end.
+//! So a tool that was killed, stopped (`SIGSTOP`) or hangs leaves nothing delayed behind. The thread is
+//! separate because attaching and detaching can hold up the event loop until spins in progress have ended.
 
 use std::{
     io,
@@ -21,13 +20,13 @@ use crate::{engine::bpf::switch::PolicySwitch, sys::clock::now, sys::priority, u
 
 /// How often doses are renewed.
 const RENEW_EVERY: Duration = Duration::from_millis(100);
-/// An event loop that has not come round for so long hangs, where nothing spins. It may have much to look
-/// into: a library with a million symbols.
+/// An event loop that has not come round for this long hangs, if nothing spins. It may have much to read: a
+/// library with a million symbols.
 const HANGS_AFTER: Nanos = Nanos(2_000_000_000);
-/// Spins that it may have to wait for, one after the other: for a processor, and in the kernel when probes
-/// go.
+/// The number of spins that it may have to wait for, one after the other: for a processor, and in the kernel
+/// when probes are removed.
 const SPINS: u64 = 4;
-/// Longer than it is ever waited for.
+/// Longer than any wait.
 const HANGS_AT_LAST: Nanos = Nanos(15_000_000_000);
 
 /// The thread; dropping this ends it.
@@ -48,7 +47,7 @@ struct Watch {
 }
 
 impl Renewal {
-    /// Starts to renew.
+    /// Begins to renew.
     pub(super) fn start(switch: Arc<PolicySwitch>) -> io::Result<Self> {
         let (end, ends) = mpsc::channel();
         let came_round_ns = AtomicU64::new(now().0);
@@ -61,17 +60,17 @@ impl Renewal {
         Ok(Self { end: Some(end), thread: Some(thread), watch })
     }
 
-    /// Told by the event loop each time that it comes round.
+    /// The event loop calls this each time that it comes round.
     pub(super) fn came_round(&self) {
         self.watch.came_round_ns.store(now().0, Ordering::Relaxed);
     }
 
-    /// Has doses hold from now on, rather than with the thread's next turn.
+    /// Renews doses now, rather than in the thread's next turn.
     pub(super) fn renew(&self) {
         self.watch.renew();
     }
 
-    /// For how long doses were not renewed since this was asked last, as the event loop did not come round.
+    /// How long doses were not renewed because the event loop did not come round, since the last call.
     pub(super) fn take_lapsed(&self) -> Nanos {
         Nanos(self.watch.lapsed_ns.swap(0, Ordering::Relaxed))
     }
@@ -96,7 +95,7 @@ impl Watch {
         }
     }
 
-    /// Has doses hold on, unless the event loop hangs. Whether they do.
+    /// Renews doses, unless the event loop hangs. Returns whether it renewed them.
     fn renew(&self) -> bool {
         let now = now();
         let came_round = Nanos(self.came_round_ns.load(Ordering::Relaxed));
@@ -108,7 +107,7 @@ impl Watch {
     }
 }
 
-/// Whether an event loop hangs that came round last at this time, where delays are at most so long.
+/// Whether an event loop hangs that came round last at this time, where the longest delay is this long.
 fn hangs(now: Nanos, came_round: Nanos, longest: Nanos) -> bool {
     let patience = HANGS_AFTER.0.saturating_add(longest.0.saturating_mul(SPINS)).min(HANGS_AT_LAST.0);
     now.0.saturating_sub(came_round.0) >= patience

@@ -1,4 +1,4 @@
-//! Targets that come and go while the session runs.
+//! Changes targets while the session runs.
 
 use std::sync::Arc;
 
@@ -16,8 +16,7 @@ use crate::{
     units::Pid,
 };
 
-/// Has targets come and go: in what is resolved from here on, in the helpers, and in the processes that
-/// are covered.
+/// Adds and removes targets: in the resolver, in the helpers, and in the processes that are covered.
 pub(super) fn retarget(change: &TargetChange, coverage: &mut Coverage) -> Result<Setting, SessionError> {
     let targets = Arc::new(coverage.context.state.doses().targets.changed(change));
     let selector = check_change(change, &targets, &coverage.engines, &coverage.context)?;
@@ -58,8 +57,7 @@ pub(super) fn retarget(change: &TargetChange, coverage: &mut Coverage) -> Result
     Ok(setting)
 }
 
-/// Refuses what this session cannot take up. Returns what the helpers are to be told, if there may be
-/// any.
+/// Refuses a change that this session cannot make. Returns what to send to the helpers, if there may be any.
 fn check_change(
     change: &TargetChange,
     targets: &Targets,
@@ -92,7 +90,7 @@ fn check_change(
     Ok(Some(selector.into()))
 }
 
-/// Tells helpers of these targets. Returns those that have yet to take it up.
+/// Sends helpers these targets. Returns those that have yet to apply them.
 pub(super) fn retarget_helpers(
     selector: &Arc<[u8]>,
     helpers: &mut Helpers,
@@ -111,7 +109,7 @@ pub(super) fn retarget_helpers(
     told
 }
 
-/// Takes the probes away that are for this target alone.
+/// Removes the probes that are for this target alone.
 fn detach_target(index: TargetIndex, processes: &mut Processes) {
     for (_, covered) in processes.iter_mut() {
         covered.attachments.retain(|attached| attached.target != Some(index));
@@ -119,7 +117,7 @@ fn detach_target(index: TargetIndex, processes: &mut Processes) {
     }
 }
 
-/// Has a perf map be read from its start: it names functions that were of no interest before.
+/// Makes a perf map be read again from its start: it names functions that no target selected before.
 fn follow_python_anew(pid: Pid, coverage: &mut Coverage) {
     let Coverage { context, processes, engines } = coverage;
     let Some(covered) = processes.get_mut(pid) else { return };

@@ -1,5 +1,5 @@
-//! Timing of calls, switched on and off while the session runs: helpers listen to the ends of calls or do
-//! not, and probes where native functions are left come and go.
+//! Switches timing of calls on and off while the session runs: makes helpers watch the ends of calls or not,
+//! and adds or removes the probes where native functions return.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::{
     units::Pid,
 };
 
-/// Has calls timed from here on, or not any more. What was timed stays in the counters.
+/// Times calls from here on, or no longer. What was timed stays in the counters.
 ///
 /// # Errors
-/// It cannot be had in this session; nothing has changed then.
+/// This session cannot do it; nothing has changed then.
 pub(super) fn time_calls(on: bool, coverage: &mut Coverage) -> Result<ToldHelpers, SessionError> {
     let settings = &coverage.context.settings;
     if on && !settings.may_time {
@@ -37,7 +37,7 @@ pub(super) fn time_calls(on: bool, coverage: &mut Coverage) -> Result<ToldHelper
     time_helpers(on, coverage)
 }
 
-/// Tells helpers, with the targets that they have.
+/// Tells the helpers, together with the targets that they have.
 fn time_helpers(on: bool, coverage: &mut Coverage) -> Result<ToldHelpers, SessionError> {
     let Coverage { context, engines, .. } = coverage;
     if engines.helpers.setup().is_none() {
@@ -49,7 +49,7 @@ fn time_helpers(on: bool, coverage: &mut Coverage) -> Result<ToldHelpers, Sessio
     Ok(retarget_helpers(&selector, &mut engines.helpers, context))
 }
 
-/// Puts probes where calls of native functions end, and then has their beginnings remembered.
+/// Puts probes where calls of native functions end, and then remembers their beginnings.
 fn time_native(coverage: &mut Coverage) -> Result<(), SessionError> {
     let Coverage { context, processes, engines } = coverage;
     let Some(probes) = &mut engines.probes else { return Ok(()) };
@@ -84,7 +84,7 @@ fn time_native(coverage: &mut Coverage) -> Result<(), SessionError> {
     }
 }
 
-/// The other way round.
+/// The reverse of [`time_native`].
 fn stop_timing_native(Coverage { processes, engines, .. }: &mut Coverage) -> Result<(), SessionError> {
     let Some(probes) = &mut engines.probes else { return Ok(()) };
     probes.remember_calls(false)?;
@@ -95,7 +95,7 @@ fn stop_timing_native(Coverage { processes, engines, .. }: &mut Coverage) -> Res
     Ok(())
 }
 
-/// Tells of what is counted, and is not timed.
+/// Warns of what is counted and not timed.
 fn tell_untimed(Coverage { context, processes, .. }: &mut Coverage) {
     if context.resolver.targets().has_kind(TargetKind::Native) && !context.resolver.times_calls() {
         context.warn(NO_NATIVE_TIMES.to_owned());

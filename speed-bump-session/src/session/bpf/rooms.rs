@@ -1,13 +1,13 @@
-//! How many functions a helper may have, by what it is brought in for.
+//! How many functions a helper may have, by its purpose.
 
 use crate::{python::helper::Room, session::settings::Settings};
 
 /// For a helper that handles signals and nothing else.
 pub(super) const NO_PYTHON: [Room; 1] = [Room { functions: 1 }];
-/// For children, while there is enough for all and when there is not.
+/// For children: while there is enough for all, and when there is not.
 pub(super) const OF_CHILDREN: [Room; 3] = [Room::CHILD, Room::SMALL, Room::MIN];
 
-/// For a process that was named.
+/// For a process that was named on the command line.
 pub(super) fn named(settings: &Settings) -> &'static [Room] {
     if settings.policies.choice().delays_in_helper() {
         &[Room::NAMED, Room::NAMED_OF_PROGRAMS]

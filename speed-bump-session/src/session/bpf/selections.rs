@@ -1,4 +1,4 @@
-//! Python targets that have selected nothing: told when a session begins, and of a command at its end.
+//! Python targets that have selected nothing: reported when a session begins, and for a command at its end.
 
 use super::{context::Context, helpers::Helpers, phase::Processes};
 use crate::{
@@ -6,8 +6,8 @@ use crate::{
     stats::report::SessionReport, targets::TargetKind,
 };
 
-/// Tells of Python targets that select nothing, neither among what the helpers found nor in a plan; under
-/// `strict` that ends the session. Where no helper looked for functions, it has been told before.
+/// Warns of Python targets that select nothing, neither in a helper's list nor in a plan; under `strict` that
+/// ends the session. Where no helper was loaded, the user was told before.
 ///
 /// # Errors
 /// Under `strict`, all of them.
@@ -48,7 +48,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// At the end: what kept targets from selecting anything.
+/// At the end, tells why targets have selected nothing.
 pub(super) fn tell_unselected(report: &SessionReport, context: &mut Context) {
     let selected: Vec<bool> = report.targets.iter().map(|target| !target.functions.is_empty()).collect();
     let targets = context.resolver.targets().iter().zip(selected);

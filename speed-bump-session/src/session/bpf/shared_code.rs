@@ -1,7 +1,7 @@
-//! Functions that are one code under several names: what is selected by one of them is slowed down under all.
+//! Functions that share their code under several names: slowing down one slows down all of them.
 //!
-//! Linkers fold functions with the same instructions (`--icf`), and programs give names to one function. Both
-//! look the same in a file.
+//! Linkers merge functions with the same instructions (`--icf`), and programs give several names to one
+//! function. Both look the same in a file.
 
 use crate::{
     demangle::for_people,
@@ -9,10 +9,10 @@ use crate::{
     targets::Targets,
 };
 
-/// Names that are told of one function.
+/// How many names of one function are given.
 const NAMED: usize = 3;
 
-/// Says which other functions a plan slows down, that no target asks for.
+/// Says which other functions a plan slows down that no target selects.
 pub(super) fn shared_code(plan: &Plan, targets: &Targets) -> Vec<String> {
     plan.functions.iter().filter_map(|function| shared(function, targets)).collect()
 }
@@ -36,12 +36,12 @@ fn shared(function: &PlannedFunction, targets: &Targets) -> Option<String> {
     })
 }
 
-/// Another symbol of a function, as people write it, if it is of another name and no target selects it.
+/// Another symbol of a function, as people write it, if its name differs and no target selects it.
 fn unasked(function: &PlannedFunction, symbol: &str, targets: &Targets) -> Option<String> {
     let name = &function.selected.name;
     let own = for_people(name).unwrap_or_else(|| name.clone());
     let other = for_people(symbol).unwrap_or_else(|| symbol.to_owned());
-    // Several constructors are one in the source, and a C library has names of its own for what it exports.
+    // Several constructors are one in the source, and a C library exports functions under internal names too.
     let bare = |name: &str| name.trim_start_matches('_').to_owned();
     if own == other || bare(&own) == bare(&other) || symbol.starts_with("__") {
         return None;

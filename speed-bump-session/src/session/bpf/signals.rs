@@ -1,8 +1,8 @@
-//! The engine `signal`, as a session sees it: long doses are the helpers', by a signal for each delay, and
-//! the others go to the programs.
+//! The engine `signal` for a session: helpers spin long doses, with a signal for each delay, and the BPF
+//! programs spin the others.
 //!
-//! Signals that begin to stand for other delays do so in order: calls with the old ones are not delayed any
-//! more, signals on their way are waited out, the helpers are told, and then the new doses hold.
+//! When signals change their delays, this happens in order: calls with the old delays are no longer delayed,
+//! pending signals are waited for, the helpers are told, and then the new doses take effect.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,7 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// The signals of a session. Clones are the same ones.
+/// The signals of a session. Clones share the same state.
 #[derive(Clone, Debug)]
 pub(super) struct SessionSignals(Arc<Mutex<Inner>>);
 
@@ -38,18 +38,18 @@ struct Inner {
     or_spin: bool,
     assigned: Vec<DelaySignal>,
     cost: Nanos,
-    /// Whether any helper has answered.
+    /// Whether any helper has confirmed its signals.
     any_answered: bool,
-    /// Whether the helpers know what the signals stand for.
+    /// Whether the helpers know the signals' present delays.
     are_told: bool,
     /// All doses, by number.
     doses: BTreeMap<u32, Dose>,
-    /// What is shared with helpers, and the processes that they were brought into.
+    /// The blocks shared with helpers, and the processes that they were loaded into.
     blocks: Vec<(Pid, Weak<Block>)>,
 }
 
 impl SessionSignals {
-    /// With these signals; `cost` is what sending one takes.
+    /// With these signals; `cost` is the cost of sending one.
     pub(super) fn new(
         choice: EngineChoice,
         form: Form,
@@ -62,13 +62,13 @@ impl SessionSignals {
         Self(Arc::new(Mutex::new(inner)))
     }
 
-    /// What the helpers are told: signals, and how long they spin on each.
+    /// What the helpers are told: the signals, and how long they spin on each.
     pub(super) fn for_helpers(&self) -> Vec<(u32, Nanos)> {
         self.lock().for_helpers()
     }
 
-    /// A helper is in a process, and shares this: it is told of the signals as they are now, and whenever
-    /// they change. `false` where there are none.
+    /// Adds the block of a helper that was loaded: it gets the signals as they are now, and whenever they
+    /// change. `false` where there are none.
     pub(super) fn add_block(&self, owner: Pid, block: &Arc<Block>) -> bool {
         let mut inner = self.lock();
         if inner.assigned.is_empty() {
@@ -83,12 +83,13 @@ impl SessionSignals {
         true
     }
 
-    /// A helper has answered: its process may be sent signals.
+    /// A helper has confirmed its signals: its process may be sent signals.
     pub(super) fn has_answered(&self) {
         self.lock().any_answered = true;
     }
 
-    /// The signals that processes were sent, where bit N is signal N + 1; `None` if no helper has answered.
+    /// The signals that processes were sent, where bit N is signal N + 1; `None` if no helper has confirmed
+    /// any.
     pub(super) fn sent(&self) -> Option<u64> {
         let inner = self.lock();
         let bit = |signal: &DelaySignal| 1_u64 << (signal.number - 1);
@@ -96,7 +97,7 @@ impl SessionSignals {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing in there panics half-way: it is as good as it was.
+        // No code that holds the lock can panic halfway, so its content is sound.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -108,13 +109,13 @@ impl Inner {
     }
 
     /// The signal that stands for this delay.
-    fn of(&self, delay: Nanos) -> Option<&DelaySignal> {
+    fn for_delay(&self, delay: Nanos) -> Option<&DelaySignal> {
         self.assigned.iter().find(|signal| signal.delay == delay)
     }
 
     /// What the BPF program does on a call with this dose.
     fn policy(&self, dose: Dose) -> Policy {
-        match self.of(dose.delay) {
+        match self.for_delay(dose.delay) {
             Some(signal) => Policy {
                 signal: signal.number,
                 or_spin: u32::from(self.or_spin),
@@ -129,10 +130,10 @@ impl Inner {
         self.choice.engine(delay, self.form) == EngineKind::Signal
     }
 
-    /// The signals as these doses want them, beside those that were set before.
+    /// The signals that these doses need, in addition to those that were set before.
     fn reassigned(&self, changes: &[NumberedDose]) -> Result<Vec<DelaySignal>, SetError> {
         let is_new =
-            |(_, dose): &NumberedDose| self.is_signalled(dose.delay) && self.of(dose.delay).is_none();
+            |(_, dose): &NumberedDose| self.is_signalled(dose.delay) && self.for_delay(dose.delay).is_none();
         if !changes.iter().any(is_new) {
             return Ok(self.assigned.clone());
         }
@@ -152,7 +153,7 @@ impl Inner {
         }
     }
 
-    /// The same, where this kernel can do the doses with them.
+    /// As [`reassigned`](Self::reassigned), but refuses doses that this kernel cannot deliver with them.
     fn checked(&self, changes: &[NumberedDose]) -> Result<Vec<DelaySignal>, SetError> {
         let assigned = self.reassigned(changes)?;
         for (_, dose) in changes {
@@ -164,8 +165,8 @@ impl Inner {
         Ok(assigned)
     }
 
-    /// Gives the session's signals to other delays, where these doses need that. Calls with the delays before
-    /// are not delayed from here on, until their new doses hold.
+    /// Gives the session's signals to other delays, where these doses need that. Calls with the previous
+    /// delays are not delayed from here on, until their new doses take effect.
     fn pause(&mut self, bpf: &BpfDoses, doses: &[NumberedDose]) -> Result<UnderWay, SetError> {
         let assigned = self.checked(doses)?;
         if assigned == self.assigned {
@@ -190,7 +191,7 @@ impl Inner {
         Ok(UnderWay { signals, processes: self.blocks.iter().map(|(owner, _)| *owner).collect() })
     }
 
-    /// Tells the helpers what the signals stand for now, if they do not know it yet.
+    /// Tells the helpers the signals' present delays, if they do not know them yet.
     fn tell(&mut self) {
         if std::mem::replace(&mut self.are_told, true) {
             return;
@@ -205,7 +206,7 @@ impl Inner {
     }
 }
 
-/// See the head of this file.
+/// The doses of a session with the engine `signal`.
 #[derive(Debug)]
 pub(super) struct SignalDoses {
     pub(super) bpf: BpfDoses,
@@ -223,7 +224,7 @@ impl Policies for SignalDoses {
 
     fn set(&mut self, doses: &[NumberedDose]) -> Result<Nanos, SetError> {
         let mut signals = self.signals.lock();
-        // Nothing where it was called before.
+        // Does nothing if it was called before.
         signals.pause(&self.bpf, doses)?.wait();
         signals.tell();
         let policies: Vec<_> = doses.iter().map(|(number, dose)| (*number, signals.policy(*dose))).collect();
@@ -239,7 +240,7 @@ impl Policies for SignalDoses {
     fn spins(&self, delay: Nanos) -> EngineKind {
         let signals = self.signals.lock();
         let has_answered = signals.any_answered || !signals.or_spin;
-        let is_signal = signals.of(delay).is_some() && has_answered;
+        let is_signal = signals.for_delay(delay).is_some() && has_answered;
         if is_signal { EngineKind::Signal } else { EngineKind::Bpf }
     }
 }

@@ -1,4 +1,4 @@
-//! The session's probe sites: each has one index, in whatever processes it is attached.
+//! The session's probe sites: each has one index, in all processes that it is attached in.
 
 use std::collections::HashMap;
 
@@ -12,8 +12,8 @@ use crate::{
     units::FileOffset,
 };
 
-/// What probes cost. Where a session begins without any, it is measured for the first of them, and the engine
-/// hears of it.
+/// The costs of probes. If a session begins without probes, they are measured for the first one, and the
+/// engine gets them.
 pub(super) fn costs<'a>(resolver: &'a Resolver, engine: &mut BpfEngine) -> Result<&'a CostTable, MapError> {
     if resolver.costs().known().is_none() {
         engine.set_coldness(resolver.calibration().coldness())?;
@@ -21,10 +21,10 @@ pub(super) fn costs<'a>(resolver: &'a Resolver, engine: &mut BpfEngine) -> Resul
     Ok(resolver.calibration())
 }
 
-/// What makes two sites the same.
+/// Two sites with the same key are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SiteKey {
-    /// As mappings number it: that stays, whichever way the file was opened.
+    /// As mappings give it: the same, however the file was opened.
     pub(super) file: FileIdentity,
     pub(super) offset: FileOffset,
     pub(super) semaphore: Option<FileOffset>,
@@ -54,7 +54,7 @@ impl SiteTable {
         self.enter_key(SiteKey { file: file.identity(), offset, semaphore, program, function })
     }
 
-    /// The same for a site that no plan knew.
+    /// As [`enter`](Self::enter), for a site that is in no plan.
     pub(super) fn enter_key(&mut self, key: SiteKey) -> Result<(u32, bool), SessionError> {
         if let Some(index) = self.indices.get(&key) {
             return Ok((*index, false));

@@ -1,4 +1,4 @@
-//! Periodic checks, of what nothing announces.
+//! Periodic checks of what is not announced.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ pub const LOOK_FOR_PROCESSES: Duration = Duration::from_millis(100);
 /// How often the fault counters are read.
 const LOOK_FOR_FAULTS: Duration = Duration::from_secs(1);
 
-/// Time of each periodic check, and what was told of it.
+/// The times of the periodic checks, and what they have reported.
 #[derive(Debug)]
 pub(super) struct Checks {
     /// Whether the kernel announces forks and execs.
@@ -34,13 +34,13 @@ pub(super) struct Checks {
 }
 
 impl Checks {
-    /// All of them begin now.
+    /// All checks begin now.
     pub(super) fn new(are_announced: bool) -> Self {
         let now = Instant::now();
         Self { are_announced, processes: now, faults: now, lost: 0, missed: 0 }
     }
 
-    /// Takes up what changed since the last call; cheap when nothing did.
+    /// Handles what changed since the last call; cheap when nothing did.
     pub(super) fn tick(&mut self, coverage: &mut Coverage) {
         let Coverage { context, processes, engines } = coverage;
         if let Some(probes) = &mut engines.probes {
@@ -58,7 +58,7 @@ impl Checks {
         }
         let lapsed = coverage.engines.window.take_lapsed();
         if lapsed > Nanos(0) {
-            // With its length it would be another warning each time.
+            // With the duration, each would be another warning.
             tracing::warn!("delays were not renewed for {lapsed}");
             coverage.context.warn(
                 "the tool itself was held up for seconds, and delayed no calls meanwhile: they are in \
@@ -73,7 +73,7 @@ impl Checks {
         }
     }
 
-    /// Takes up what has happened already, at the end.
+    /// Handles what has happened already, at the end.
     pub(super) fn catch_up(&mut self, coverage: &mut Coverage) {
         if let Some(probes) = &mut coverage.engines.probes {
             decisions::tell(&mut probes.engine, &coverage.context.state);
@@ -82,7 +82,7 @@ impl Checks {
         look_at_untimed(coverage);
     }
 
-    /// Tells of faults that the BPF programs counted, and makes up for those that can be.
+    /// Warns of faults that the BPF programs counted, and makes up for those that can be.
     fn look_for_faults(&mut self, coverage: &mut Coverage) {
         let Coverage { context, processes, engines } = coverage;
         let Some(probes) = &mut engines.probes else { return };
@@ -117,14 +117,14 @@ impl Checks {
     }
 }
 
-/// Looks how many calls of native functions are in no time, if any are timed.
+/// Reads how many calls of native functions are in no time, if any are timed.
 fn look_at_untimed(Coverage { context, engines, .. }: &mut Coverage) {
     if let (Some(probes), true) = (&engines.probes, context.resolver.times_calls()) {
         probes.look_at_untimed(&mut context.state);
     }
 }
 
-/// Finds out what else would be announced: images that were replaced, and children.
+/// Finds what would be announced otherwise: replaced images, and children.
 fn look_for_processes(coverage: &mut Coverage) {
     let is_replaced =
         |covered: &Covered| covered.image.as_ref().is_some_and(|image| covered.process.has_replaced(image));
@@ -137,7 +137,8 @@ fn look_for_processes(coverage: &mut Coverage) {
     }
 }
 
-/// Finds children through /proc. A child that shows here has had time to exec, so it is planned afresh.
+/// Finds children through /proc. A child that is found here has had time to exec, so it gets a plan of its
+/// own.
 pub(super) fn look_for_children(coverage: &mut Coverage) {
     let roots = coverage.context.state.roots.clone();
     for root in roots {

@@ -1,8 +1,8 @@
 //! `--times` of native functions: the sites where their calls end.
 //!
 //! Timing can be switched off while the session runs: then no beginning of a call is remembered, and there
-//! are no probes where calls end. It is not switched on again: a call that was in progress when timing ended
-//! could be taken for one that ends later.
+//! are no probes where calls end. It cannot be switched on again: a call in progress when timing ended could
+//! be mistaken for one that ends later.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -29,24 +29,24 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Exits {
     ended: HashMap<u32, Ended>,
-    /// By the site of the entry: [`SiteArguments::way_ns`] while calls are timed.
+    /// By the site of the entry: the value of [`SiteArguments::way_ns`] while calls are timed.
     entries: BTreeMap<u32, u32>,
     /// The functions.
     functions: BTreeSet<u32>,
     phase: TimingPhase,
 }
 
-/// How far the timing of native functions is.
+/// The state of timing native functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TimingPhase {
     Later,
-    /// There are probes where calls end, and nothing is remembered yet.
+    /// There are probes where calls end, and no beginnings are remembered yet.
     Attaching,
     On,
     Over,
 }
 
-/// What ends at a site.
+/// The functions that end at a site.
 #[derive(Clone, Debug)]
 struct Ended {
     /// Where the calls begin.
@@ -55,7 +55,7 @@ struct Ended {
     selected: Arc<SelectedFunction>,
 }
 
-/// A site where calls begin, as the session has numbered it.
+/// A site where calls begin, with the session's indices.
 pub(super) struct EntrySite<'a> {
     pub(super) planned: &'a PlannedSite,
     pub(super) index: u32,
@@ -75,7 +75,7 @@ impl Exits {
         matches!(self.phase, TimingPhase::Attaching | TimingPhase::On)
     }
 
-    /// [`SiteArguments::way_ns`] of a new site, which has this while calls are timed.
+    /// [`SiteArguments::way_ns`] of a new site, for which this is the value while calls are timed.
     pub(super) fn remembered(&mut self, entry: u32, way_ns: u32) -> u32 {
         if way_ns > 0 {
             self.entries.insert(entry, way_ns);
@@ -83,10 +83,10 @@ impl Exits {
         if self.phase == TimingPhase::On { way_ns } else { 0 }
     }
 
-    /// From here on there are to be probes where calls end.
+    /// From here on calls of native functions get probes where they end.
     ///
     /// # Errors
-    /// There were before.
+    /// They had such probes before.
     pub(super) fn begin(&mut self) -> Result<(), SessionError> {
         match self.phase {
             TimingPhase::Over if !self.entries.is_empty() => Err(SessionError::Retarget(
@@ -100,10 +100,10 @@ impl Exits {
         }
     }
 
-    /// Has the beginnings of calls remembered, or none any more.
+    /// Starts or stops remembering the beginnings of calls.
     ///
     /// # Errors
-    /// The kernel does not take it.
+    /// The kernel refuses it.
     pub(super) fn remember(&mut self, on: bool, engine: &mut BpfEngine) -> Result<(), SessionError> {
         self.phase = if on { TimingPhase::On } else { TimingPhase::Over };
         for function in self.functions.iter().filter(|_| on) {
@@ -117,7 +117,7 @@ impl Exits {
         Ok(())
     }
 
-    /// The sites where the calls end that are seen at a site, which the engine is told of if they are new.
+    /// The sites where the calls that a site sees end. The engine is told of new ones.
     ///
     /// # Errors
     /// There is no room for them.
@@ -164,8 +164,8 @@ impl Exits {
         Ok(of_calls)
     }
 
-    /// The kernel refuses a probe where the calls of a function end: they are not timed. What there is to say
-    /// of it; `None` if calls begin at that site.
+    /// The kernel refuses a probe where the calls of a function end: they are not timed. Returns the warning;
+    /// `None` if it is a site where calls begin.
     pub(super) fn take_refused(
         &mut self,
         refused: &RefusedSite,
@@ -189,7 +189,7 @@ impl Exits {
     }
 }
 
-/// How many calls of native functions are in no time; `None` where that is not known.
+/// How many calls of native functions are in no time; `None` if unknown.
 pub(super) fn native_untimed(engine: &BpfEngine) -> Option<Untimed> {
     let faults = engine.faults().ok()?;
     let count = |fault: Fault| faults.get(fault as usize).copied().unwrap_or(0);
@@ -205,7 +205,7 @@ pub(super) fn way_ns(costs: &CostTable, site: &PlannedSite) -> u32 {
     let overhead = |kind| overhead_ns(costs, kind);
     match site.timing {
         Timing::NotAsked | Timing::Impossible(_) => 0,
-        // The way out of the kernel's short cut, and into it through a breakpoint.
+        // The time to leave the kernel's fast path, and to enter it through a breakpoint.
         Timing::Exits(_) if site.kind == SiteKind::Nop5 => {
             (overhead(SiteKind::Nop5) / 2).saturating_add(overhead(SiteKind::Nop) / 2).max(1)
         }

@@ -11,12 +11,12 @@ use crate::{
     units::Nanos,
 };
 
-/// The window. It is closed until it is opened, and doses hold as long as it is renewed.
+/// The window. It is closed until it is opened, and then stays open as long as it is renewed.
 #[derive(Debug)]
 pub(super) struct Window {
     switch: Arc<PolicySwitch>,
     renewal: Renewal,
-    /// What the processes had waited for when it opened.
+    /// How long the processes had waited when it opened.
     waiting: Option<Waiting>,
 }
 
@@ -30,18 +30,18 @@ impl Window {
         Ok(Self { switch: Arc::clone(switch), renewal, waiting: None })
     }
 
-    /// What sets policies and the window, for whatever thread.
+    /// Sets policies and the window, from any thread.
     pub(super) fn switch(&self) -> &Arc<PolicySwitch> {
         &self.switch
     }
 
-    /// From here on `start_after` counts.
+    /// `start_after` counts from here on.
     pub(super) fn open<'a>(&mut self, processes: impl Iterator<Item = &'a Process>, state: &mut State) {
-        self.waiting = Some(Waiting::of(processes));
+        self.waiting = Some(Waiting::read(processes));
         self.came_round();
-        // To attach may have taken so long that doses have lapsed.
+        // Attaching may have taken so long that the doses have expired.
         self.renewal.renew();
-        // Nothing was delayed before.
+        // Nothing was delayed until now.
         self.renewal.take_lapsed();
         state.started = Instant::now();
         let start_ns = now().0.saturating_add(Nanos::from(state.start_after).0);
@@ -57,22 +57,22 @@ impl Window {
         self.waiting.is_some()
     }
 
-    /// The event loop is at work: doses go on.
+    /// The event loop came round: doses stay in force.
     pub(super) fn came_round(&self) {
         self.renewal.came_round();
     }
 
-    /// For how long doses were not renewed since this was asked last, as the event loop did not come round.
+    /// How long doses were not renewed because the event loop did not come round, since the last call.
     pub(super) fn take_lapsed(&self) -> Nanos {
         self.renewal.take_lapsed()
     }
 
-    /// Nothing is delayed any more: for good.
+    /// From here on nothing is delayed any more.
     pub(super) fn close(&self) {
         self.switch.stop();
     }
 
-    /// What the processes had waited for when it opened; the first caller gets it.
+    /// How long the processes had waited when it opened; only the first caller gets it.
     pub(super) fn take_waiting(&mut self) -> Option<Waiting> {
         self.waiting.take()
     }

@@ -1,4 +1,4 @@
-//! One helper that is in a process and those forked from it, and what it says.
+//! One helper that is in a process and those forked from it, and its messages.
 
 use speed_bump_abi::{
     callers::NO_TARGET,
@@ -22,11 +22,11 @@ use crate::{
     units::Pid,
 };
 
-/// Said where the names of a helper's functions are more than a session keeps.
+/// The warning where a helper reports more names of functions than a session keeps.
 const NO_ROOM_FOR_NAMES: &str = "the names of functions take more room than a session has for them: some \
                                  functions are left out of the report, and delayed all the same";
 
-/// A helper that is in.
+/// A helper that is loaded.
 #[derive(Debug)]
 pub(in crate::session::bpf) struct AtWork {
     pub(in crate::session::bpf) presence: Presence,
@@ -34,22 +34,22 @@ pub(in crate::session::bpf) struct AtWork {
     pub(in crate::session::bpf) range: FunctionRange,
     /// The link to its stub in all processes that share it; otherwise each has its own.
     pub(in crate::session::bpf) of_family: Option<Attachment>,
-    /// The process that it was brought into.
+    /// The process that it was loaded into.
     pub(in crate::session::bpf) owner: Pid,
-    /// Notices that were told.
+    /// How many of its notices were passed on.
     told: u32,
     /// Why it may not list all functions: bits of its report.
     pub(super) unlisted: u32,
-    /// Whether it has looked at everything that was loaded.
+    /// Whether it has listed everything that was loaded.
     pub(super) is_active: bool,
     /// Whether its process was ever covered.
     pub(in crate::session::bpf) is_covered: bool,
-    /// What it says is of no more interest.
+    /// Its messages no longer matter.
     pub(super) is_over: bool,
 }
 
 impl AtWork {
-    /// One that has just come, with this range of functions.
+    /// A helper that was just loaded, with this range of functions.
     pub(super) fn new(presence: Presence, range: FunctionRange) -> Self {
         Self {
             owner: presence.pid(),
@@ -70,7 +70,7 @@ impl AtWork {
         !self.is_active && self.told & notice::GIL_KEPT != 0
     }
 
-    /// Takes up what it has new.
+    /// Handles its news.
     pub(super) fn listen(&mut self, id: HelperId, context: &mut Context) {
         if self.is_over {
             return;
@@ -95,7 +95,7 @@ impl AtWork {
             context.state.without_caller.insert(id.0, calls);
         }
         let kind = self.presence.stub;
-        // Of one that delays by itself: what it measured, if it has.
+        // If it delays by itself: its measurements, if it has made any.
         let block = &self.presence.block;
         let in_place = block.delays_in_place().then(|| block.floor().ok().flatten());
         let floors = in_place.map(|measured| {
@@ -123,13 +123,13 @@ impl AtWork {
         }
         for function in functions {
             if let Some(caller) = only_caller(&function, context) {
-                // Of what there is no room for, the report says that callers are left out.
+                // The report says that callers are left out, where there is no room for them.
                 context.state.doses().functions.name_caller(range, function.number, &caller);
             } else if let Some(function) = selected(&function, context) {
                 tracing::debug!("process {owner}: {} is covered", function.1.name);
                 match floors {
-                    Some(floors) => context.state.note_way(function.1.target, Entry::Helper, floors),
-                    None => context.note_way(function.1.target, Entry::Helper, kind),
+                    Some(floors) => context.state.note_entry(function.1.target, Entry::Helper, floors),
+                    None => context.note_entry(function.1.target, Entry::Helper, kind),
                 }
                 let has_room = context.state.doses().name(range, function.0, &function.1);
                 if !has_room {
@@ -162,7 +162,7 @@ fn only_caller(found: &FoundFunction, context: &Context) -> Option<SelectedFunct
     (context.settings.callers && found.target == NO_TARGET).then(|| named(TargetIndex(NO_TARGET), found))
 }
 
-/// A function as reports name it, if the helper said something that makes sense.
+/// A function as reports name it, if the helper's message makes sense.
 fn selected(found: &FoundFunction, context: &Context) -> Option<(u32, SelectedFunction)> {
     let target = TargetIndex(found.target);
     let is_python =

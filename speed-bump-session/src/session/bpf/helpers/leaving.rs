@@ -15,8 +15,8 @@ use crate::{
 };
 
 impl AtWork {
-    /// Without the process that a helper was brought into, nobody tells those forked from it that the session
-    /// is over.
+    /// When the process that a helper was loaded into has ended, tells the processes forked from it that the
+    /// session is over: no one else does.
     fn end_for_orphans(&self, id: HelperId, processes: &Processes) {
         let owner = processes.get(self.owner);
         let is_there = owner.is_some_and(|owner| owner.helper.id() == Some(id) && owner.process.is_alive());
@@ -28,9 +28,9 @@ impl AtWork {
         }
     }
 
-    /// Whether it is to leave and has not.
+    /// Whether it should have left and has not.
     fn is_late(&self, processes: &Processes) -> bool {
-        // It may not have been covered yet.
+        // Its process may not have been covered yet.
         let is_alive = match processes.get(self.owner) {
             Some(owner) => owner.process.is_alive(),
             None => Process::open(self.owner).is_ok_and(|owner| owner.is_alive()),
@@ -40,7 +40,7 @@ impl AtWork {
 }
 
 impl Helpers {
-    /// A process with this helper was let go. With the last one it goes.
+    /// A process with this helper is no longer covered. With the last such process the helper leaves.
     pub(in crate::session::bpf) fn release(
         &mut self,
         id: HelperId,
@@ -53,15 +53,15 @@ impl Helpers {
         self.listen_to(id, context);
         if let Some(at_work) = self.at_work.remove(&id) {
             at_work.end_for_orphans(id, processes);
-            // While its block is there: what it counted stays in the report.
+            // While its block still exists: its counts stay in the report.
             context.give_back(at_work.range);
         }
     }
 
-    /// No more signals are sent, and where none is on its way, helpers may give them back.
+    /// Ends sending signals; where none is pending, helpers may restore their handlers.
     pub(in crate::session::bpf) fn end_signals(&mut self, processes: &mut Processes) {
         let Some(sent) = self.signals.as_ref().and_then(|signals| signals.sent()) else { return };
-        // With the links the programs go, and whoever was in one has left it.
+        // The programs are removed with the links, and no thread is in a program any more.
         for (_, covered) in processes.iter_mut() {
             covered.attachments.clear();
         }
@@ -69,17 +69,17 @@ impl Helpers {
         end_signals(sent, &self.blocks());
     }
 
-    /// Takes the probes from the helpers' stubs.
+    /// Removes the probes from the helpers' stubs.
     pub(in crate::session::bpf) fn leave_stubs(&mut self) {
         for at_work in self.at_work.values_mut() {
             at_work.of_family = None;
         }
     }
 
-    /// Sends all helpers away and waits for them a little: while they undo what they did, the probes count
-    /// on. Who asks again to stop ends the wait.
+    /// Makes all helpers leave, and waits for them for a limited time; probes go on counting meanwhile. A
+    /// second request to stop ends the wait.
     pub(in crate::session::bpf) fn send_away(&mut self, processes: &mut Processes, context: &mut Context) {
-        // On their way in, they must arrive before they can leave.
+        // Those that are still being loaded must be loaded before they can leave.
         for (_, covered) in processes.iter_mut() {
             if matches!(covered.helper, HelperPhase::Joining(_)) {
                 covered.helper = HelperPhase::Absent;
@@ -109,7 +109,7 @@ impl Helpers {
         tracing::info!("helpers left in {:?}", began.elapsed());
     }
 
-    /// The processes that helpers were brought into which have still to leave.
+    /// The processes whose helpers have not left yet.
     fn late(&self, processes: &Processes) -> Vec<Pid> {
         let late = self.at_work.values().filter(|at_work| at_work.is_late(processes));
         late.map(|at_work| at_work.owner).collect()

@@ -1,6 +1,6 @@
-//! What every attach asks of the machine: what it may do here, and a try on functions of our own.
+//! What every attach needs of the machine: what is allowed here, and a trial on functions of our own.
 //!
-//! An attach and `doctor` ask the same, so that they get the same answer.
+//! An attach and `doctor` use the same checks, so that they come to the same result.
 
 use super::PrepareError;
 use crate::{
@@ -9,22 +9,22 @@ use crate::{
     probe::cost::CostTable,
 };
 
-/// The machine, and what we may do with it.
+/// The machine, and what this process may do on it.
 #[derive(Clone, Debug)]
-pub struct Ground {
+pub struct Host {
     /// What the kernel supports.
     pub kernel: KernelFacts,
     /// Our privileges.
     pub privileges: Result<Privileges, PrivilegeError>,
 }
 
-impl Ground {
-    /// Looks at both, now.
+impl Host {
+    /// Reads both now.
     pub fn read() -> Self {
         Self { kernel: KernelFacts::read(), privileges: Privileges::read() }
     }
 
-    /// Refuses to go on without what every attach needs.
+    /// Refuses to go on if something is missing that every attach needs.
     ///
     /// # Errors
     /// A privilege is missing, a system call is refused, or the kernel lacks something.
@@ -36,18 +36,18 @@ impl Ground {
         Ok(())
     }
 
-    /// Tries it: loads the programs, and attaches to functions of our own, whose costs are measured. Takes
-    /// some tens of milliseconds.
+    /// Makes the trial: loads the programs, and attaches to functions of our own, whose costs are measured.
+    /// Takes some tens of milliseconds.
     ///
     /// # Errors
-    /// As [`Ground::check`]; or the try has failed.
+    /// As [`Host::check`]; or the trial has failed.
     pub fn try_attaching(&self) -> Result<CostTable, PrepareError> {
         self.check()?;
         Ok(calibrate::measure(&self.kernel)?)
     }
 }
 
-/// Tries whether helpers can be sent signals, and measures what that costs.
+/// Tries to send signals to a helper, and measures what that costs.
 ///
 /// # Errors
 /// They cannot.
