@@ -63,7 +63,7 @@ static void this_program(void)
 	free(bytes);
 }
 
-/* A small file with every table, for damage to hit what matters. */
+/* A small file with every table: damage at a random place is likely to hit a table. */
 struct small {
 	Elf64_Ehdr header;
 	Elf64_Phdr segments[2];
@@ -122,7 +122,7 @@ static const struct small sound = {
 		{},
 		SYMBOL(1, STB_GLOBAL, STT_FUNC, 5, ADDRESS(8)),
 		SYMBOL(1, STB_GLOBAL, STT_FUNC, 5, ADDRESS(16)),
-		/* Imported, with an address: where programs call it through. */
+		/* Imported. Its address is that of the stub through which programs call it. */
 		SYMBOL(18, STB_GLOBAL, STT_FUNC, SHN_UNDEF, ADDRESS(48)),
 	},
 	.versions = { 0, 2 | 0x8000, 3, 2 },

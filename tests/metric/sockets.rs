@@ -26,7 +26,7 @@ use speed_bump_testing::{
 use speed_bump_units::units::{Nanos, Pid};
 use speed_bump_user::internals::sockets::{Reading, Requests, Sockets};
 
-/// Why requests cannot be counted here, where that is so.
+/// Why requests cannot be counted on this machine; `None` if they can.
 fn obstacle_here() -> Option<&'static str> {
     let is_old = KernelFacts::read().version < KernelVersion::new(6, 3);
     obstacle().or_else(|| is_old.then_some("before Linux 6.3 no tracepoint tells of receives and sends"))
@@ -81,7 +81,7 @@ impl Client {
         self.0.get_mut().write_all(text.as_bytes()).unwrap();
     }
 
-    /// Waits for so many lines.
+    /// Waits for this many lines.
     fn receive(&mut self, lines: usize) {
         for _ in 0..lines {
             let mut line = String::new();
@@ -111,7 +111,7 @@ impl Client {
     }
 }
 
-/// To a port of this machine, by whichever protocol.
+/// Connects to a port of this machine, over IPv4 or IPv6.
 fn tcp(port: u16) -> TcpStream {
     let stream =
         TcpStream::connect(("127.0.0.1", port)).or_else(|_| TcpStream::connect(("::1", port))).unwrap();
@@ -119,8 +119,8 @@ fn tcp(port: u16) -> TcpStream {
     stream
 }
 
-/// What was counted since a reading, with so many sends of the service: the client has an answer before the
-/// send of it has returned.
+/// What was counted since a reading, once the service has sent this many times: the client has its answer
+/// before the service's send has returned, and only then is it counted.
 fn after(sockets: &Sockets, earlier: &Reading, sends: u64) -> Requests {
     let holds = |reading: &Reading| {
         let requests = reading.since(earlier);
@@ -129,13 +129,13 @@ fn after(sockets: &Sockets, earlier: &Reading, sends: u64) -> Requests {
     read_until(sockets, "all sends", holds).since(earlier)
 }
 
-/// Waits until a reading is as it should be.
+/// Reads until a reading satisfies the condition.
 fn read_until(sockets: &Sockets, what: &str, holds: impl Fn(&Reading) -> bool) -> Reading {
     wait_for(what, || Some(sockets.read()).filter(&holds))
         .unwrap_or_else(|error| panic!("{error:#}: {:?}", sockets.read()))
 }
 
-/// Only an answered request may have been counted.
+/// Checks that nothing but answered requests was counted.
 fn assert_plain(requests: &Requests) {
     let Requests { more_receives, more_sends, abandoned, in_flight, no_room, .. } = *requests;
     assert_eq!([more_receives, more_sends, abandoned, in_flight, no_room], [0; 5], "{requests:?}");
@@ -154,7 +154,7 @@ fn requests_are_counted_exactly_whatever_the_socket() {
         }
         speed_bump_testing::case_ran!();
         let service = start(python, &[kind]);
-        // A connection that is there before, and has been used.
+        // A connection that is older than the attach, and has been used.
         let mut early = Client::connect(&service);
         early.ask("echo");
         let sockets = attach(&service);
@@ -189,10 +189,10 @@ fn a_latency_is_what_the_service_took() {
     assert_eq!(requests.answered, 5);
     let (mean, least) = (requests.mean().unwrap(), requests.quantile(0.0).unwrap());
     assert!(mean >= Nanos::from(sleep), "{requests:?}");
-    // All of it lay between the first and the last look.
+    // All requests began and ended between the two readings.
     assert!(requests.latency <= waited, "{requests:?} {waited}");
     assert!(least.0 as f64 >= sleep.as_nanos() as f64 * 0.96, "{least}");
-    // One request after the other, and nothing between them that is long.
+    // One request came after the other, with little time between them.
     let in_flight = requests.mean_in_flight();
     assert!(in_flight > 0.0 && in_flight <= 1.0, "{in_flight}");
 }
@@ -253,7 +253,7 @@ fn answers_that_say_they_failed_are_told_apart() {
                 client.ask(&format!("status {status} {call}"));
                 let requests = after(&sockets, &before, 1);
                 assert_eq!(requests.answered, 1, "{kind} {call} {status}");
-                // It is counted right after the answer is.
+                // The failure is counted just after the answer is sent.
                 let failed =
                     || Some(sockets.read().since(&before).failed).filter(|found| *found == is_failure);
                 wait_for(&format!("{kind} {call} {status}"), failed).unwrap();
@@ -282,7 +282,7 @@ fn requests_without_an_answer_are_in_flight_until_the_connection_is_closed() {
     let closed = read_until(&sockets, "the end of it", |reading| reading.in_flight() == 0).since(&before);
     assert_eq!((closed.answered, closed.abandoned, closed.connections), (0, 1, 1));
     assert!(closed.abandoned_after > Nanos(0) && closed.abandoned_after <= closed.over, "{closed:?}");
-    // Whichever socket comes next at the same place begins anew.
+    // The next sockets get the memory of closed ones, and must not inherit their state.
     for _ in 0..20 {
         Client::connect(&service).ask("echo");
     }
@@ -307,7 +307,7 @@ fn outgoing_connections_and_other_processes_are_not_counted() {
     let requests = after(&sockets, &before, 1);
     assert_eq!((requests.answered, requests.connections), (1, 1), "{requests:?}");
     assert_plain(&requests);
-    // The other is what was asked: it has had them all.
+    // The other service answers the requests, and receives all of them on one connection.
     let sockets = attach(&other);
     let before = sockets.read();
     client.ask(&format!("ask {port} 50"));
@@ -371,7 +371,7 @@ fn servers_of_pythons_library_are_counted_exactly() {
     let sockets = attach(&service);
     let before = sockets.read();
     let mut clients: Vec<Client> = (0..4).map(|_| Client::connect(&service)).collect();
-    // All at once on its one thread.
+    // The service's one thread has all requests at once.
     for _ in 0..10 {
         clients.iter_mut().for_each(|client| client.send("line\n"));
         clients.iter_mut().for_each(|client| client.receive(1));

@@ -1,4 +1,4 @@
-//! The numbers of a page are those of the JSON, and its drawings lie where the numbers say.
+//! The page shows the numbers of the JSON, and draws everything where its number belongs.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use speed_bump_experiment::{record::Experiment, report::html};
 
 use crate::records::{HOSTILE_RECORD, LARGE};
 
-/// What stands between two marks, from the first on, each time.
+/// Every text between a `begin` and the next `end`.
 fn between<'a>(text: &'a str, begin: &str, end: &str) -> Vec<&'a str> {
     text.split(begin).skip(1).map(|rest| rest.split_once(end).map_or(rest, |(of, _)| of)).collect()
 }
@@ -20,7 +20,7 @@ fn json(experiment: &Experiment) -> Value {
     serde_json::to_value(experiment).unwrap()
 }
 
-/// What is shown of a pair of numbers: the first, or the bound where there is none.
+/// The number that the page shows of two: the first, or the bound if there is no first.
 fn shown(factor: &Value, keys: [&str; 2]) -> Option<f64> {
     keys.iter().find_map(|key| factor[*key].as_f64())
 }
@@ -45,7 +45,7 @@ fn the_table_has_the_numbers_of_the_json() {
     }
 }
 
-/// A place on an axis, from two of its ticks.
+/// The value at a place on an axis, computed from two of the axis's ticks.
 fn value_at(axis: &str, percent: f64) -> f64 {
     let ticks: Vec<(f64, f64)> = between(axis, "<text x=\"", "</text>")
         .into_iter()
@@ -83,7 +83,7 @@ fn marks_and_intervals_lie_where_the_numbers_are() {
             let mark = between(rest, "<svg x=\"", "\"")[0];
             for (key, found) in keys.into_iter().zip([mark, low, high]) {
                 let expected = factor[key].as_f64().unwrap() * unit;
-                // Places have two digits behind the point, of 100 %.
+                // Places are written in percent with two decimals.
                 let most = (at("100") - at("0")) * 1e-3;
                 compared += 1;
                 assert!(
@@ -148,7 +148,7 @@ fn a_page_of_a_thousand_functions_is_small() {
     for name in LARGE.findings.factors.iter().take(40).map(|factor| &factor.name) {
         assert!(page.contains(name.as_str()), "{name}");
     }
-    // The rest is counted where there is no room for it.
+    // If there is no room for all functions, the page says how many are left out.
     let rows = page.matches("function_").count();
     assert!(rows >= 900 || page.contains("more are in the JSON"), "{rows}");
 }

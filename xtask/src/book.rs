@@ -17,7 +17,7 @@ const BOOK: Tool = Tool {
     features: &["--no-default-features", "--features", "search"],
 };
 
-/// Builds it.
+/// Builds the book.
 pub(crate) fn run() -> Result<()> {
     let docs = places::root().join("docs");
     let left_out = left_out(&docs)?;
@@ -29,7 +29,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Documents that the book does not have.
+/// Documents that are missing in the book.
 fn left_out(docs: &Path) -> Result<Vec<String>> {
     let summary = fs::read_to_string(docs.join("SUMMARY.md")).context("cannot read docs/SUMMARY.md")?;
     let mut there = BTreeSet::new();

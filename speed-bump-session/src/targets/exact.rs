@@ -23,7 +23,8 @@ pub fn line(kind: TargetKind, file: &Path, name: &str) -> String {
     format!("{}:{}:{pattern}", kind.prefix(), escaped(&file.to_string_lossy()))
 }
 
-/// The same for a name without its outer classes and functions; it is the last part of a longer one.
+/// As [`line()`], for a name that lacks its outer classes and functions: it is the last part of the full
+/// name.
 pub fn inner_line(kind: TargetKind, file: &Path, name: &str) -> String {
     format!("{}:{}:*.{}", kind.prefix(), escaped(&file.to_string_lossy()), escaped(name))
 }
@@ -85,7 +86,7 @@ fn plain_part(kind: TargetKind, name: &str) -> Cow<'_, str> {
     // A native function's exact name is not read as a pattern.
     let is_itself = kind == TargetKind::Native || !has_pattern(name);
     let is_read_back = || {
-        // A line of this kind with nothing in it that could be misread.
+        // A line of this kind in which nothing but the name could be misread.
         let line = match kind {
             TargetKind::Usdt => format!("usdt:*:*:{name}"),
             TargetKind::Native | TargetKind::Python => format!("{}:*:{name}", kind.prefix()),

@@ -178,7 +178,8 @@ impl Output {
     }
 
     fn finish(self) -> String {
-        // It ends with the pipe; that it panicked would leave what it read before.
+        // The reader ends when the pipe is closed. If it has panicked, the text that it read before is still
+        // there.
         let _ = self.reader.join();
         self.so_far.0.lock().unwrap_or_else(PoisonError::into_inner).text()
     }

@@ -44,7 +44,7 @@ pub(in crate::session::bpf) struct AtWork {
     pub(super) is_active: bool,
     /// Whether its process was ever covered.
     pub(in crate::session::bpf) is_covered: bool,
-    /// Its messages no longer matter.
+    /// Whether its messages no longer matter.
     pub(super) is_over: bool,
 }
 
