@@ -71,7 +71,7 @@ fn names_are_only_names_in_markdown() {
     for part in ["script", "img", "javascript", "@", "hostile", "HYPERLINK"] {
         assert!(!outside.contains(part), "{part}: {outside}");
     }
-    // A line for each function that was looked at, with as many cells as the heading.
+    // A line for each function of the sweep, with as many cells as the heading.
     let cells = |line: &str| line.replace("\\|", "").matches('|').count();
     let rows: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
     assert!(rows.len() >= 6 && rows.iter().take(6).all(|row| cells(row) == 7), "{text}");

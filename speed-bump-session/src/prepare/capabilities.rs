@@ -10,7 +10,7 @@ use crate::{
 
 /// Refuses a request that its engine cannot do.
 pub(super) fn check(request: &Request, pids: &[Pid]) -> Result<(), PrepareError> {
-    let (engine, can) = of(request.engine);
+    let (engine, can) = engine_for(request.engine);
     let several = pids.iter().any(|pid| Some(pid) != pids.first());
     let asked = [
         (
@@ -35,14 +35,14 @@ pub(super) fn check(request: &Request, pids: &[Pid]) -> Result<(), PrepareError>
 
 /// Refuses a command, if the engine cannot begin with its first instruction.
 pub(super) fn check_command(choice: EngineChoice) -> Result<(), PrepareError> {
-    let (engine, can) = of(choice);
+    let (engine, can) = engine_for(choice);
     let instead = "delay a command that has not started yet: start it, and attach to it with --pid";
     if can.commands { Ok(()) } else { Err(refusal(engine, instead)) }
 }
 
 /// Refuses targets that the engine cannot do, all at once.
 pub(super) fn check_targets(choice: EngineChoice, targets: &Targets) -> Result<(), PrepareError> {
-    let (engine, can) = of(choice);
+    let (engine, can) = engine_for(choice);
     let cannot = targets.iter().filter_map(|(_, target)| {
         let every_nth = target.frequency.is_some_and(|every| every.get() > 1);
         let why = match target.kind {
@@ -62,7 +62,7 @@ pub(super) fn check_targets(choice: EngineChoice, targets: &Targets) -> Result<(
     Err(PrepareError::Incapable(cannot))
 }
 
-fn of(choice: EngineChoice) -> (EngineKind, Capabilities) {
+fn engine_for(choice: EngineChoice) -> (EngineKind, Capabilities) {
     let engine = match choice {
         EngineChoice::Auto => EngineKind::Bpf,
         EngineChoice::Only(engine) => engine,

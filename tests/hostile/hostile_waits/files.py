@@ -78,7 +78,7 @@ try:
 except OSError:
     print(json.dumps({"event": "ready", "pid": 0}), flush=True)
     sys.exit()
-# The one that is looked at.
+# The process that the tool reads.
 if os.fork() == 0:
     os.close(device)
     libc.prctl(1, 9)

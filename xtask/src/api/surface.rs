@@ -21,11 +21,11 @@ struct Exported {
 
 /// The interface of the library with these features.
 pub(super) fn lines(features: Features) -> Result<Vec<String>> {
-    of(&document(features)?)
+    interface_of(&document(features)?)
 }
 
-/// The interface of the library, of what rustdoc says of all crates.
-fn of(crates: &HashMap<String, Documented>) -> Result<Vec<String>> {
+/// The lines of the library's interface, from what rustdoc documented of all crates.
+fn interface_of(crates: &HashMap<String, Documented>) -> Result<Vec<String>> {
     let facade = crates.get(FACADE).with_context(|| format!("rustdoc documented no {FACADE}"))?;
     let (mut lines, mut from_below, mut names) = (Vec::new(), BTreeMap::new(), Vec::new());
     for item in &facade.items {

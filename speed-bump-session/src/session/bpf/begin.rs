@@ -113,7 +113,7 @@ fn wait_for_helper(
     }
     let report = presence.block.report()?;
     tracing::info!(
-        "the helper has looked at {} functions of process {} after {:?}",
+        "the helper has judged {} functions of process {} after {:?}",
         report.surveyed,
         process.pid(),
         began.elapsed()

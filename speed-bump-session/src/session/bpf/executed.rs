@@ -60,8 +60,8 @@ pub(super) fn caught(executed: Executed, coverage: &mut Coverage) {
                 ));
             } else if is_python.is_none() {
                 coverage.context.warn(format!(
-                    "process {pid}: what it executed could not be held at its start, and ended before it was \
-                     looked at ({why}); if it was a Python, its calls were not seen"
+                    "process {pid}: what it executed could not be held at its start, and ended before it \
+                     could be read ({why}); if it was a Python, its calls were not seen"
                 ));
             }
         }
