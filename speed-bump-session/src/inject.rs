@@ -10,10 +10,10 @@
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 mod address_space;
-pub mod addresses;
+pub(crate) mod addresses;
 mod borrow;
 mod calls;
-pub mod error;
+pub(crate) mod error;
 mod filters;
 mod headroom;
 pub mod image;

@@ -12,7 +12,7 @@
 mod approach;
 mod caught;
 mod entry;
-pub mod execs;
+pub(crate) mod execs;
 pub mod signals;
 mod start;
 mod tracer;

@@ -7,7 +7,7 @@
 pub mod bpf;
 mod capabilities;
 pub mod costs;
-pub mod delays;
+pub(crate) mod delays;
 mod error;
 pub mod host;
 pub mod kmod;

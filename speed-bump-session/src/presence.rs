@@ -4,7 +4,7 @@
 //! [`Presence`]; dropping that sends the helper away. The session attaches to its stub.
 
 pub mod stub;
-pub mod survey;
+pub(crate) mod survey;
 
 use std::{
     fs::{self, File},

@@ -1,7 +1,7 @@
 //! Probe sites: choosing them and attaching to them.
 
 pub mod attach;
-pub mod code;
+pub(crate) mod code;
 pub mod cost;
 pub mod file;
 pub mod in_place;

@@ -1,18 +1,18 @@
 //! CPython: finding the functions of a process.
 //!
 //! [`interpreter`] recognises CPython among the mapped files; [`entry_source`] decides how its calls become
-//! visible; [`perf_map`] and [`trampoline`] name functions by the return address on the evaluator's stack;
-//! [`source`] names them by file, name and line; [`helper`] shares memory with a helper that names them
+//! visible; [`perf_map`] and `trampoline` name functions by the return address on the evaluator's stack;
+//! `source` names them by file, name and line; [`helper`] shares memory with a helper that names them
 //! itself. Nothing here attaches.
 
 pub mod entry_source;
 pub mod helper;
 pub mod interpreter;
-pub mod main_file;
+pub(crate) mod main_file;
 pub mod perf_map;
-pub mod root;
-pub mod source;
-pub mod trampoline;
+pub(crate) mod root;
+pub(crate) mod source;
+pub(crate) mod trampoline;
 pub mod version;
 
 #[cfg(test)]

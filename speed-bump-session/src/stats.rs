@@ -1,7 +1,7 @@
 //! Statistics of a session: its counts as JSON, as a table, and live.
 
-pub mod callers;
-pub mod implausible;
+pub(crate) mod callers;
+pub(crate) mod implausible;
 pub mod inexact;
 pub mod json;
 pub mod json_lines;

@@ -5,13 +5,13 @@
 
 mod copies;
 pub mod decisions;
-pub mod doses;
+pub(crate) mod doses;
 mod form;
 pub mod functions;
 pub mod object;
 mod programs;
 pub mod switch;
-pub mod times;
+pub(crate) mod times;
 
 use std::{
     fs, io,

@@ -5,7 +5,7 @@
 //! [`KmodEngine`] is one session's targets in the module. When the tool is killed, the module keeps its
 //! targets, so [`Records`] note which tool added which: the next tool removes them.
 
-pub mod doses;
+pub(crate) mod doses;
 mod engine;
 mod error;
 mod listing;

@@ -58,7 +58,7 @@ pub(super) fn check(process: &Process) -> Result<(), InjectError> {
 ///
 /// # Errors
 /// It has ended, or we may not inspect it.
-pub fn largest_block(process: &Process) -> Result<u64, ProcessError> {
+pub(crate) fn largest_block(process: &Process) -> Result<u64, ProcessError> {
     let by_limit = Limit::read(process)?.map_or(LARGEST_BLOCK as u64, Limit::block);
     let by_locking = if process.status()?.locked.0 > 0 { LOCKED_BLOCK } else { LARGEST_BLOCK as u64 };
     Ok(by_limit.min(by_locking))

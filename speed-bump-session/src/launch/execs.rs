@@ -54,7 +54,7 @@ const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// The fate of a process that executed a program.
 #[derive(Debug)]
-pub enum Executed {
+pub(crate) enum Executed {
     /// It is a CPython, stopped at its entry point. Dropping this lets it go on.
     AtEntry(StoppedProgram),
     /// It runs, and is not a CPython, or was not to be held.
@@ -74,11 +74,11 @@ pub enum Executed {
 }
 
 /// The source of these reports.
-pub type Executions = UnboundedReceiver<Executed>;
+pub(crate) type Executions = UnboundedReceiver<Executed>;
 
 /// The threads that wait for execs; dropping this ends them.
 #[derive(Debug)]
-pub struct Execs {
+pub(crate) struct Execs {
     shared: Arc<Shared>,
 }
 
@@ -101,7 +101,7 @@ impl std::fmt::Debug for Shared {
 }
 
 /// The settings for holding processes, for these threads.
-pub fn hold() -> Hold {
+pub(crate) fn hold() -> Hold {
     // If holds used all processors, no thread could trace.
     Hold { limit: HOLD, tasks: processors().len().saturating_sub(1) as u64 }
 }
@@ -125,7 +125,7 @@ impl Execs {
     ///
     /// # Errors
     /// No more descriptors or threads.
-    pub fn start(ring: RingBuf<MapData>) -> io::Result<(Self, Executions)> {
+    pub(crate) fn start(ring: RingBuf<MapData>) -> io::Result<(Self, Executions)> {
         let (tell, executions) = unbounded_channel();
         let shared = Arc::new(Shared {
             ready: ring.as_fd().try_clone_to_owned()?,
@@ -144,7 +144,7 @@ impl Execs {
     }
 
     /// Sets which process is our own child, before it runs.
-    pub fn set_command(&self, pid: Pid) {
+    pub(crate) fn set_command(&self, pid: Pid) {
         self.shared.command.store(pid.get(), Ordering::Release);
     }
 }

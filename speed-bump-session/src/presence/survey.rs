@@ -13,7 +13,7 @@ use crate::{
 
 /// What the helper found.
 #[derive(Clone, Debug, Default)]
-pub struct Survey {
+pub(crate) struct Survey {
     /// Functions that a target selects.
     pub functions: Vec<FoundFunction>,
     /// The number of functions that it judged.
@@ -29,7 +29,7 @@ pub struct Survey {
 ///
 /// # Errors
 /// The process is unchanged.
-pub fn survey(
+pub(crate) fn survey(
     process: &Process,
     program: &Program,
     interpreters: &[FileIdentity],
@@ -54,7 +54,7 @@ pub fn survey(
 ///
 /// # Errors
 /// As [`survey`].
-pub fn loaded(
+pub(crate) fn loaded(
     process: &Process,
     program: &Program,
     interpreters: &[FileIdentity],

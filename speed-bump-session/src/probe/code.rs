@@ -14,7 +14,7 @@ use crate::{
 
 /// An ELF file whose code we read.
 #[derive(Debug)]
-pub struct CodeFile {
+pub(crate) struct CodeFile {
     elf: ElfFile,
     /// The error of the first piece that could not be read.
     unread: OnceCell<ElfError>,
@@ -22,7 +22,7 @@ pub struct CodeFile {
 
 impl CodeFile {
     /// Takes a file.
-    pub fn new(elf: ElfFile) -> Self {
+    pub(crate) fn new(elf: ElfFile) -> Self {
         Self { elf, unread: OnceCell::new() }
     }
 
@@ -30,7 +30,7 @@ impl CodeFile {
     ///
     /// # Errors
     /// The tables are corrupt, or larger than our limits.
-    pub fn code(&self) -> Result<CodeMap<'_>, ElfError> {
+    pub(crate) fn code(&self) -> Result<CodeMap<'_>, ElfError> {
         let executable = self.elf.segments().iter().filter(|segment| segment.executable);
         let segments = executable.map(|segment| {
             let start = segment.address.0;
@@ -49,7 +49,7 @@ impl CodeFile {
     ///
     /// # Errors
     /// The file changed meanwhile.
-    pub fn check(self) -> Result<(), ElfError> {
+    pub(crate) fn check(self) -> Result<(), ElfError> {
         self.unread.into_inner().map_or(Ok(()), Err)
     }
 

@@ -7,7 +7,7 @@ mod compiled;
 mod copies;
 mod hugify;
 mod indirect;
-pub mod kinds;
+pub(crate) mod kinds;
 mod known_functions;
 mod moved;
 mod native;

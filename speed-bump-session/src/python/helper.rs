@@ -1,15 +1,15 @@
 //! The helper in a Python process, from the loader's side: the memory that both share.
 //!
-//! [`layout`] is the layout of a control block; [`block`] creates and reads one; [`functions`] reads the
-//! functions that the helper finds; [`clock`] is the helper's clock; [`heartbeat`] shows the helper that we
+//! `layout` is the layout of a control block; [`block`] creates and reads one; `functions` reads the
+//! functions that the helper finds; `clock` is the helper's clock; `heartbeat` shows the helper that we
 //! live; [`words`] turns its reports into sentences. `inject` puts it into the process; its code is the crate
 //! `speed-bump-helper`.
 
 pub mod block;
-pub mod clock;
-pub mod functions;
-pub mod heartbeat;
-pub mod layout;
+pub(crate) mod clock;
+pub(crate) mod functions;
+pub(crate) mod heartbeat;
+pub(crate) mod layout;
 pub mod words;
 
 pub use block::{Block, BlockError, InPlace};

@@ -22,7 +22,7 @@ const LONGEST: usize = libc::PATH_MAX as usize;
 /// contains a file with that name; the process may have changed the folder since it started.
 ///
 /// Source: "Command line and environment" of CPython's documentation, 3.8 to 3.15.
-pub fn globs(arguments: &[OsString], finds: &dyn Fn(&Path) -> Option<String>) -> Vec<String> {
+pub(crate) fn globs(arguments: &[OsString], finds: &dyn Fn(&Path) -> Option<String>) -> Vec<String> {
     let Some((program, arguments)) = arguments.split_first() else { return Vec::new() };
     let name = Path::new(program).file_name().and_then(OsStr::to_str).unwrap_or_default();
     if !name.starts_with("python") {
@@ -56,7 +56,7 @@ pub fn globs(arguments: &[OsString], finds: &dyn Fn(&Path) -> Option<String>) ->
 }
 
 /// Patterns for the file that a process runs; empty if it is not a Python, or cannot be read.
-pub fn for_process(process: &Process) -> Vec<String> {
+pub(crate) fn for_process(process: &Process) -> Vec<String> {
     let finds = |below: &Path| {
         let folder = process.working_folder().ok().flatten()?;
         process.open_file(&folder.join(below)).ok()?;
@@ -67,7 +67,7 @@ pub fn for_process(process: &Process) -> Vec<String> {
 
 /// Patterns for the file that a command runs. Whether it is a script is unknown before the kernel reads it.
 /// So a command that is not a Python counts as a script: its own path does no harm.
-pub fn for_command(command: &[OsString]) -> Vec<String> {
+pub(crate) fn for_command(command: &[OsString]) -> Vec<String> {
     let finds = |below: &Path| {
         let folder = env::current_dir().ok()?;
         folder.join(below).is_file().then(|| folder.to_str().map(str::to_owned)).flatten()

@@ -26,7 +26,7 @@ use super::{root::ProcessRoot, version::PythonVersion};
 
 /// The largest source file that we read, in bytes; the largest of the standard library has 700 KB. A
 /// malicious text can have a syntax tree of 350 times its size.
-pub const SOURCE_LIMIT: u64 = 1 << 20;
+pub(crate) const SOURCE_LIMIT: u64 = 1 << 20;
 /// The longest time for parsing one file: a malicious text can keep any lenient parser busy.
 const PARSE_LIMIT: Duration = Duration::from_secs(2);
 /// The most bytes of the qualified names of one file. With nested functions, they can be much longer than the
@@ -35,7 +35,7 @@ const NAMES_LIMIT: usize = 32 << 20;
 
 /// Why a file has no index.
 #[derive(Debug, thiserror::Error)]
-pub enum SourceError {
+pub(crate) enum SourceError {
     /// `<string>`, `<frozen importlib._bootstrap>`.
     #[error("{0} names no file")]
     NotAFile(String),
@@ -66,7 +66,7 @@ impl From<tree_sitter::LanguageError> for SourceError {
 
 impl SourceError {
     /// Whether the file is too large or complex, rather than missing or unreadable.
-    pub fn is_of_size(&self) -> bool {
+    pub(crate) fn is_of_size(&self) -> bool {
         match self {
             Self::TooSlow | Self::TooManyNames => true,
             Self::Unreadable { source, .. } => source.kind() == io::ErrorKind::FileTooLarge,
@@ -77,7 +77,7 @@ impl SourceError {
 
 /// A code object of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CodeObject {
+pub(crate) struct CodeObject {
     /// `co_name`.
     pub name: String,
     /// `co_qualname`, or what it would be before 3.11.
@@ -90,7 +90,7 @@ pub struct CodeObject {
 
 /// How a name was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MatchedBy {
+pub(crate) enum MatchedBy {
     /// A code object of this name starts at the line.
     FirstLine,
     /// The line lies inside one: a generator resumed, or the file was edited since.
@@ -101,7 +101,7 @@ pub enum MatchedBy {
 
 /// The possible meanings of a name and a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidates<'index> {
+pub(crate) struct Candidates<'index> {
     /// Distinct qualified names; several if the text is ambiguous (two lambdas on one line).
     pub qualnames: Vec<&'index str>,
     /// How they were found.
@@ -110,7 +110,7 @@ pub struct Candidates<'index> {
 
 /// The code objects of one file.
 #[derive(Clone, Debug)]
-pub struct SourceIndex {
+pub(crate) struct SourceIndex {
     /// In the order of their first lines.
     objects: Vec<CodeObject>,
     /// Places in `objects`, ascending.
@@ -123,7 +123,11 @@ impl SourceIndex {
     ///
     /// # Errors
     /// `co_filename` names no file, or one that cannot be read, is over [`SOURCE_LIMIT`] or cannot be parsed.
-    pub fn read(root: &ProcessRoot, co_filename: &str, version: PythonVersion) -> Result<Self, SourceError> {
+    pub(crate) fn read(
+        root: &ProcessRoot,
+        co_filename: &str,
+        version: PythonVersion,
+    ) -> Result<Self, SourceError> {
         if co_filename.is_empty() || co_filename.starts_with('<') {
             return Err(SourceError::NotAFile(co_filename.to_owned()));
         }
@@ -138,7 +142,7 @@ impl SourceIndex {
     ///
     /// # Errors
     /// Parsing takes too long, or the names take too much room.
-    pub fn parse(text: &[u8], version: PythonVersion) -> Result<Self, SourceError> {
+    pub(crate) fn parse(text: &[u8], version: PythonVersion) -> Result<Self, SourceError> {
         let text = decode(text);
         let mut parser = Parser::new();
         parser.set_language(&tree_sitter_python::LANGUAGE.into())?;
@@ -166,7 +170,7 @@ impl SourceIndex {
 
     /// The possible meanings of a `co_name` and the line of a `function__entry`; `None` if the text has no
     /// such name.
-    pub fn find(&self, co_name: &str, line: i32) -> Option<Candidates<'_>> {
+    pub(crate) fn find(&self, co_name: &str, line: i32) -> Option<Candidates<'_>> {
         let places = self.by_name.get(co_name)?;
         let named: Vec<_> = places.iter().filter_map(|place| self.objects.get(*place)).collect();
         // 0 and -1 are not lines: the current instruction has none.
@@ -190,19 +194,20 @@ impl SourceIndex {
     }
 
     /// Whether the grammar did not understand all of the text: names may then lack outer parts.
-    pub fn has_errors(&self) -> bool {
+    pub(crate) fn has_errors(&self) -> bool {
         self.has_errors
     }
 
     /// How much memory it takes, in bytes, roughly.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         // Names are stored twice, and a position in two lists.
         let names = |object: &CodeObject| 2 * object.name.len() + object.qualname.len();
         self.objects.iter().map(|object| names(object) + 2 * size_of::<CodeObject>()).sum()
     }
 
     /// All code objects, in the order of their first lines, including the file's own, `<module>`.
-    pub fn code_objects(&self) -> &[CodeObject] {
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn code_objects(&self) -> &[CodeObject] {
         &self.objects
     }
 }

@@ -14,7 +14,7 @@ const SIZE_LIMIT: u64 = 256;
 
 /// Why the bytes at an entry are not a trampoline that we understand.
 #[derive(Debug, thiserror::Error)]
-pub enum TrampolineError {
+pub(crate) enum TrampolineError {
     /// Its memory could not be read.
     #[error("cannot read the trampoline of {name} at {address}: {source}; has the process unmapped it?")]
     Unreadable {
@@ -51,13 +51,14 @@ pub enum TrampolineError {
         address: VirtualAddress,
     },
     /// The BPF program only finds the return address on x86-64.
+    #[cfg(not(target_arch = "x86_64"))]
     #[error("perf trampolines are read on x86-64 only, so far; USDT and native targets work")]
     Architecture,
 }
 
 /// Finds return addresses; remembers the template of the first trampoline.
 #[derive(Clone, Debug, Default)]
-pub struct Trampolines {
+pub(crate) struct Trampolines {
     template: Option<Template>,
 }
 
@@ -75,7 +76,7 @@ impl Trampolines {
     ///
     /// # Errors
     /// The bytes cannot be read, or are not a trampoline.
-    pub fn return_address(
+    pub(crate) fn return_address(
         &mut self,
         entry: &PerfMapEntry,
         read: impl FnOnce(VirtualAddress, &mut [u8]) -> io::Result<()>,

@@ -1,17 +1,17 @@
 //! The callers of a function, for reports.
 
 use speed_bump_abi::callers::PairTimes;
-pub use speed_bump_experiment::report::session::CallerReport;
+pub(crate) use speed_bump_experiment::report::session::CallerReport;
 
 use crate::probe::plan::SelectedFunction;
 
 /// The calls by this function, whether or not a target selects it.
-pub fn by(caller: &SelectedFunction, times: PairTimes) -> CallerReport {
+pub(crate) fn by(caller: &SelectedFunction, times: PairTimes) -> CallerReport {
     CallerReport::new(caller.name.clone(), caller.file.clone(), caller.line, times)
 }
 
 /// The warning about calls that belong to no pair.
-pub fn without_caller(calls: u64) -> Option<String> {
+pub(crate) fn without_caller(calls: u64) -> Option<String> {
     (calls > 0).then(|| {
         format!(
             "the callers of {calls} calls are left out: it could not be told who calls, or there is no room \

@@ -14,7 +14,7 @@ const PROCESSORS: u64 = 8_192;
 const THREADS: u64 = 1 << 22;
 
 /// The warning about these functions after a session of this length, if there is one.
-pub fn warning<'a>(
+pub(crate) fn warning<'a>(
     functions: impl Iterator<Item = &'a FunctionReport>,
     duration: Duration,
 ) -> Option<String> {

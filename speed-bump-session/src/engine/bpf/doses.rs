@@ -16,7 +16,7 @@ use crate::{
 
 /// The engine `bpf` as a session uses it. Does not keep the object loaded.
 #[derive(Debug)]
-pub struct BpfDoses {
+pub(crate) struct BpfDoses {
     switch: Arc<PolicySwitch>,
     functions: Arc<FunctionMaps>,
     form: Form,
@@ -24,32 +24,27 @@ pub struct BpfDoses {
 
 impl BpfDoses {
     /// For a loaded object.
-    pub fn new(engine: &BpfEngine) -> Self {
+    pub(crate) fn new(engine: &BpfEngine) -> Self {
         let (switch, functions) = (Arc::clone(engine.switch()), Arc::clone(engine.functions()));
         Self { switch, functions, form: engine.form() }
-    }
-
-    /// The form of the programs.
-    pub fn form(&self) -> Form {
-        self.form
     }
 
     /// Sets policies, as [`Policies::set`] sets doses.
     ///
     /// # Errors
     /// A number beyond the capacity; nothing has changed then.
-    pub fn set_policies(&self, policies: &[NumberedPolicy]) -> Result<Nanos, SetError> {
+    pub(crate) fn set_policies(&self, policies: &[NumberedPolicy]) -> Result<Nanos, SetError> {
         Ok(self.switch.set(policies)?)
     }
 
     /// The policy in force; `None` beyond the capacity.
-    pub fn policy(&self, number: u32) -> Option<Policy> {
+    pub(crate) fn policy(&self, number: u32) -> Option<Policy> {
         self.switch.policy(number)
     }
 }
 
 /// The policy of a dose that the BPF programs spin themselves.
-pub fn policy_of(Dose { delay, frequency }: Dose) -> Policy {
+pub(crate) fn policy_of(Dose { delay, frequency }: Dose) -> Policy {
     Policy { delay_ns: delay.0, frequency, ..Policy::default() }
 }
 

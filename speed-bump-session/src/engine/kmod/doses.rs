@@ -21,7 +21,7 @@ use crate::{
 
 /// One session's targets in the module. Clones share the session.
 #[derive(Clone, Debug)]
-pub struct KmodDoses(Arc<Mutex<Inner>>);
+pub(crate) struct KmodDoses(Arc<Mutex<Inner>>);
 
 #[derive(Debug)]
 struct Inner {
@@ -51,7 +51,7 @@ struct Function {
 
 impl KmodDoses {
     /// For targets that were added with a delay of 0, in the order of the functions.
-    pub fn new(engine: KmodEngine) -> Self {
+    pub(crate) fn new(engine: KmodEngine) -> Self {
         let inner =
             Inner { engine, doses: BTreeMap::new(), functions: Vec::new(), is_open: false, last: None };
         Self(Arc::new(Mutex::new(inner)))
@@ -61,7 +61,7 @@ impl KmodDoses {
     ///
     /// # Errors
     /// The module refuses it; the next call adds the same function.
-    pub fn add(&self, name: TargetName) -> Result<(), KmodError> {
+    pub(crate) fn add(&self, name: TargetName) -> Result<(), KmodError> {
         self.lock().engine.add(&[name])
     }
 
@@ -69,7 +69,7 @@ impl KmodDoses {
     ///
     /// # Errors
     /// Not all delays have started.
-    pub fn open(&self) -> Result<(), KmodError> {
+    pub(crate) fn open(&self) -> Result<(), KmodError> {
         let mut inner = self.lock();
         inner.is_open = true;
         inner.apply()
@@ -79,7 +79,7 @@ impl KmodDoses {
     ///
     /// # Errors
     /// The module is gone.
-    pub fn is_enabled(&self) -> Result<bool, KmodError> {
+    pub(crate) fn is_enabled(&self) -> Result<bool, KmodError> {
         self.lock().engine.is_enabled()
     }
 
@@ -87,7 +87,7 @@ impl KmodDoses {
     ///
     /// # Errors
     /// The module does not do what it is told.
-    pub fn leave(&self) -> Result<(u64, Vec<String>), KmodError> {
+    pub(crate) fn leave(&self) -> Result<(u64, Vec<String>), KmodError> {
         let mut inner = self.lock();
         // For counts, in case the module can no longer give them.
         let before = inner.engine.counts();

@@ -76,7 +76,7 @@ impl View {
 
 /// Decides the kinds of lines: one whose module part is an absolute path is native if any of these processes
 /// sees an ELF file there. `None`: some line depends on that, and there are no processes.
-pub fn decide<'p>(
+pub(crate) fn decide<'p>(
     parsed: ParsedTargets,
     processes: impl IntoIterator<Item = &'p Process>,
 ) -> Option<Targets> {
@@ -89,7 +89,7 @@ pub fn decide<'p>(
 }
 
 /// The same for a command that is not started yet: it starts with the tool's own root.
-pub fn decide_for_command(parsed: ParsedTargets) -> Targets {
+pub(crate) fn decide_for_command(parsed: ParsedTargets) -> Targets {
     decide_by(parsed, View::own().as_slice())
 }
 
@@ -116,7 +116,7 @@ fn is_by_file(target: &Target) -> bool {
 }
 
 /// The targets that would have another kind, by the files of one of these processes.
-pub fn doubts(targets: &Targets, processes: &[&Process]) -> Vec<Remark> {
+pub(crate) fn doubts(targets: &Targets, processes: &[&Process]) -> Vec<Remark> {
     let told = DoubtsTold::default();
     let doubts = processes.iter().flat_map(|process| doubts_of(targets, process));
     doubts.filter(|doubt| told.is_new(doubt)).map(|doubt| doubt.remark).collect()
