@@ -52,24 +52,40 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(variable("OUT_DIR")?);
     let mut libraries = Vec::new();
     for part in &PARTS {
-        println!("cargo::rerun-if-changed={}", part.sources);
-        libraries.push(compile(part, &libraries, &out)?);
+        let sources = sources(part)?;
+        println!("cargo::rerun-if-changed={}", sources.display());
+        libraries.push(compile(part, &sources, &libraries, &out)?);
     }
     let image = libraries.pop().ok_or("the helper has no parts")?;
     println!("cargo::rustc-env=SPEED_BUMP_HELPER_IMAGE={}", image.display());
     Ok(())
 }
 
+/// The folder of a part's sources now: cargo does not compile this script again where a tree has moved, or has
+/// been copied with what was built in it.
+fn sources(part: &Part) -> Result<PathBuf, Box<dyn Error>> {
+    let now = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
+    let parents = Path::new(env!("CARGO_MANIFEST_DIR")).parent().zip(now.parent());
+    let moved = parents
+        .and_then(|(then, now)| Path::new(part.sources).strip_prefix(then).ok().map(|rest| now.join(rest)));
+    Ok(moved.unwrap_or_else(|| part.sources.into()))
+}
+
 /// Compiles a part that needs `libraries`, and returns its file.
-fn compile(part: &Part, libraries: &[PathBuf], out: &Path) -> Result<PathBuf, Box<dyn Error>> {
+fn compile(
+    part: &Part,
+    sources: &Path,
+    libraries: &[PathBuf],
+    out: &Path,
+) -> Result<PathBuf, Box<dyn Error>> {
     let is_image = libraries.len() + 1 == PARTS.len();
     let file =
         out.join(if is_image { "speed-bump-helper.so".to_owned() } else { format!("lib{}.rlib", part.name) });
     let mut rustc = Command::new(variable("RUSTC")?);
-    rustc.arg(Path::new(part.sources).join("lib.rs")).args(["--crate-name", part.name]);
+    rustc.arg(sources.join("lib.rs")).args(["--crate-name", part.name]);
     rustc.args(["--target", &variable("TARGET")?]).args(ALL).arg("-o").arg(&file);
     // The image is the same wherever the sources lie.
-    rustc.arg(format!("--remap-path-prefix={}={}", part.sources, part.name));
+    rustc.arg(format!("--remap-path-prefix={}={}", sources.display(), part.name));
     for (part, library) in PARTS.iter().zip(libraries) {
         rustc.arg("--extern").arg(format!("{}={}", part.name, library.display()));
     }

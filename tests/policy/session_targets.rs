@@ -85,7 +85,7 @@ fn targets_are_added_and_dropped_by_hand() {
     for (arguments, words) in [
         (&["*/service.py:handle", "--add"][..], "the session began without any"),
         (&["native:*/service:cold", "--drop"], "no target of the session matches"),
-        (&["native:*/service:cold", "delay=1us"], "`--add` makes it one"),
+        (&["native:*/service:cold", "delay=1us"], "`--add` adds it as a target"),
         (&["native:*/service:cold"], "required"),
         (&["native:*/service:cold", "delay=1us", "--drop"], "cannot be used with"),
     ] {

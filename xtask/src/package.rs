@@ -36,7 +36,7 @@ pub(crate) fn run() -> Result<()> {
     for name in &names {
         let stem = format!("{name}-{version}");
         let mut tar = Command::new("tar");
-        tar.arg("-xzf").arg(folder.join(format!("{stem}.crate"))).arg("-C").arg(&unpacked);
+        tar.arg("-xmzf").arg(folder.join(format!("{stem}.crate"))).arg("-C").arg(&unpacked);
         shell::run(&mut tar)?;
         manifest.push_str(&format!("{name} = {{ path = \"{stem}\" }}\n"));
     }
