@@ -348,7 +348,7 @@ fn look_for_printing(folder: &Path, looked_at: &mut usize, offenders: &mut Vec<S
         let name = path.strip_prefix(places::root()).unwrap().to_str().unwrap();
         if path.is_dir() {
             look_for_printing(&path, looked_at, offenders);
-        } else if !name.ends_with("tests.rs") && !name.contains("/tests/") {
+        } else if name.ends_with(".rs") && !name.ends_with("tests.rs") && !name.contains("/tests/") {
             *looked_at += 1;
             let text = fs::read_to_string(&path).unwrap();
             let code = text.split("#[cfg(test)]").next().unwrap();

@@ -124,10 +124,12 @@ impl Controls {
     /// The session began without room for times, or has timed native functions before; nothing has changed
     /// then. [`SessionError::Over`].
     pub fn time_calls(&self, on: bool) -> Result<(), SessionError> {
-        let _turn = self.take_turn();
+        let turn = self.take_turn();
         let (answer_to, answered) = channel();
         self.requests.send(Request::TimeCalls(on, answer_to)).map_err(|_| SessionError::Over)?;
         let told = answer(&self.requests, &answered).unwrap_or(Err(SessionError::Over))?;
+        // Doses may be set while helpers are waited for.
+        drop(turn);
         self.wait_for(&told);
         Ok(())
     }

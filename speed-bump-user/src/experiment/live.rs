@@ -241,7 +241,9 @@ pub(crate) fn counted(
             line: function.line,
             kind: kind(function.target),
             calls: stats.calls,
-            own_ns: between.times_of(id).map(|times| Nanos(times.own_ns)),
+            // A call takes some time: without any, its helper was not ready to time it.
+            own_ns: (between.times_of(id).map(|times| Nanos(times.own_ns)))
+                .filter(|own| own.0 > 0 || stats.calls == 0),
             floor_ns: floor(function.target),
             sampled: None,
             sharing: None,

@@ -83,6 +83,9 @@ pub(crate) trait Metric: fmt::Debug {
         Ok(())
     }
 
+    /// The census is over: calls are timed no more, unless a metric needs it ([`Metric::times_calls`]).
+    fn census_is_over(&mut self) {}
+
     /// Whether this thread did units; `None` if the metric does not know.
     fn is_done_in(&self, _thread: Pid) -> Option<bool> {
         None
@@ -171,5 +174,11 @@ impl Metrics {
     pub(crate) fn begin(&mut self, session: &Controls, places: &[TargetIndex]) -> io::Result<()> {
         self.unit.begin(session, places)?;
         self.further.iter_mut().try_for_each(|metric| metric.begin(session, places))
+    }
+
+    /// Tells all of them: see [`Metric::census_is_over`].
+    pub(crate) fn census_is_over(&mut self) {
+        self.unit.census_is_over();
+        self.further.iter_mut().for_each(|metric| metric.census_is_over());
     }
 }

@@ -183,7 +183,8 @@ impl Context<'_> {
         retimed?;
         let handle = session.handle;
         let options = self.run_options(&units, begun.elapsed());
-        let metrics = units.metrics;
+        let mut metrics = units.metrics;
+        metrics.census_is_over();
         observer.prepared();
         let options = options?;
         if let Some(why) = run::no_room(&options, &measured) {

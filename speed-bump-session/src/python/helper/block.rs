@@ -238,6 +238,22 @@ impl Block {
         Ok(())
     }
 
+    /// Whether the helper has these targets, and times calls as this stretch (0: not at all).
+    ///
+    /// # Errors
+    /// The block is gone.
+    pub fn has(&self, selector: &[u8], stretch: u32) -> Result<bool, BlockError> {
+        let head = self.head()?;
+        let timing = self.get_u32(offset_of!(ControlBlock, timing))?;
+        if timing != stretch || head.u64(offset_of!(ControlBlock, selector_length)) != selector.len() as u64 {
+            return Ok(false);
+        }
+        let mut bytes = vec![0; selector.len()];
+        let place = self.layout.selectors[usize::from(self.said().generation.is_multiple_of(2))];
+        self.read(place, &mut bytes)?;
+        Ok(bytes == selector)
+    }
+
     /// Gives the helper other targets; it judges every function again. Returns the generation that
     /// [`Report::applied_generation`] will have when it is done.
     ///
@@ -412,6 +428,16 @@ pub(in crate::python::helper) mod tests {
 
     fn u32_at(block: &Block, offset: usize) -> u32 {
         block.get_u32(offset).unwrap()
+    }
+
+    #[test]
+    fn it_is_known_which_targets_a_helper_was_told() {
+        let block = block(10, b"selector");
+        assert!(block.has(b"selector", 0).unwrap());
+        assert!(!block.has(b"selector", 1).unwrap() && !block.has(b"selectoR", 0).unwrap());
+        assert!(!block.has(b"select", 0).unwrap());
+        block.retarget(b"another").unwrap();
+        assert!(block.has(b"another", 0).unwrap() && !block.has(b"selector", 0).unwrap());
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::{
     launch::Wake,
     presence::{HelperSetup, Presence},
     process::Program,
-    python::helper::{Block, words},
+    python::helper::{Block, BlockError, words},
     session::functions::FunctionRange,
     units::Pid,
 };
@@ -151,8 +151,22 @@ impl Helpers {
                 tracing::debug!("a helper does not hear of the doses: {error}");
             }
         }
+        if let Err(error) = self.bring_up_to_date(&presence.block) {
+            tracing::debug!("a helper keeps the targets from when it was loaded: {error}");
+        }
         self.at_work.insert(id, AtWork::new(presence, range));
         id
+    }
+
+    /// Tells a helper what changed while it was being loaded.
+    fn bring_up_to_date(&self, block: &Block) -> Result<(), BlockError> {
+        let Some(setup) = &self.setup else { return Ok(()) };
+        let stretch = setup.in_place.as_ref().map_or(0, |in_place| in_place.timing);
+        if !block.has(&setup.selector, stretch)? {
+            block.set_timing(stretch)?;
+            block.retarget(&setup.selector)?;
+        }
+        Ok(())
     }
 
     /// A helper was loaded, and handles its signals: from now on they are sent to its process.

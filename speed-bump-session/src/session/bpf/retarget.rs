@@ -40,7 +40,7 @@ pub(super) fn retarget(change: &TargetChange, coverage: &mut Coverage) -> Result
     }
     if let Some(selector) = selector {
         let helpers = &mut coverage.engines.helpers;
-        setting.told = retarget_helpers(&selector, helpers, &mut coverage.context);
+        setting.told = retarget_helpers(&selector, helpers, &coverage.processes, &mut coverage.context);
     }
     for pid in coverage.processes.pids_from(Pid::FIRST) {
         follow_python_anew(pid, coverage);
@@ -90,17 +90,22 @@ fn check_change(
     Ok(Some(selector.into()))
 }
 
-/// Sends helpers these targets. Returns those that have yet to apply them.
+/// Sends helpers these targets. Returns those that have yet to apply them: a helper whose process has ended is
+/// not among them. The processes forked from it apply targets with their next calls, and nothing tells when.
 pub(super) fn retarget_helpers(
     selector: &Arc<[u8]>,
     helpers: &mut Helpers,
+    processes: &Processes,
     context: &mut Context,
 ) -> ToldHelpers {
     helpers.set_selector(selector);
     let mut told = ToldHelpers::default();
     for (owner, block) in helpers.blocks() {
         match block.retarget(selector) {
-            Ok(generation) => told.add(Arc::downgrade(&block), generation),
+            Ok(generation) if processes.get(owner).is_some_and(|owner| owner.process.is_alive()) => {
+                told.add(Arc::downgrade(&block), generation);
+            }
+            Ok(_) => {}
             Err(error) => {
                 context.warn(format!("process {owner}: its helper keeps the targets that it had: {error}"));
             }

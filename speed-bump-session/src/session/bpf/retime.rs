@@ -39,14 +39,14 @@ pub(super) fn time_calls(on: bool, coverage: &mut Coverage) -> Result<ToldHelper
 
 /// Tells the helpers, together with the targets that they have.
 fn time_helpers(on: bool, coverage: &mut Coverage) -> Result<ToldHelpers, SessionError> {
-    let Coverage { context, engines, .. } = coverage;
+    let Coverage { context, engines, processes } = coverage;
     if engines.helpers.setup().is_none() {
         return Ok(ToldHelpers::default());
     }
     let selector = selector::compile(context.resolver.targets());
     let selector = Arc::from(selector.map_err(|error| SessionError::Python(error.to_string()))?);
     engines.helpers.set_timing(on, context);
-    Ok(retarget_helpers(&selector, &mut engines.helpers, context))
+    Ok(retarget_helpers(&selector, &mut engines.helpers, processes, context))
 }
 
 /// Puts probes where calls of native functions end, and then remembers their beginnings.

@@ -18,13 +18,15 @@ pub(crate) struct Calls {
     target: TargetIndex,
     /// What to compare: how many calls there are, or how long they take.
     by: By,
+    /// Whether calls may be timed. Otherwise the session still has the sums of when they were.
+    may_be_timed: bool,
 }
 
 impl Calls {
     /// Calls of the target with this number among those of metrics. A session that begins with these targets
     /// has them in the same places.
     pub(crate) fn new(number: TargetIndex, by: By) -> Self {
-        Self { number, target: number, by }
+        Self { number, target: number, by, may_be_timed: true }
     }
 }
 
@@ -58,8 +60,13 @@ impl Metric for Calls {
         Ok(())
     }
 
+    fn census_is_over(&mut self) {
+        self.may_be_timed = self.times_calls();
+    }
+
     fn read(&mut self, snapshot: &Snapshot) -> io::Result<Reading> {
-        Ok(calls_of_target(snapshot, self.target))
+        let reading = calls_of_target(snapshot, self.target);
+        Ok(Reading { latency: reading.latency.filter(|_| self.may_be_timed), ..reading })
     }
 }
 
