@@ -40,7 +40,7 @@ use notice::Notice;
 pub struct Request {
     /// Where the targets come from.
     pub targets: TargetSource,
-    /// Whether it may be that there are none.
+    /// Whether it may be that there are none. Then what probes cost is measured first, for targets that come.
     pub allow_empty: bool,
     /// What a target gets that leaves it open.
     pub default: Dose,
@@ -60,7 +60,8 @@ pub struct Request {
     pub children: bool,
     /// Whether calls are timed, for own and cumulative times.
     pub times: bool,
-    /// Whether calls can be timed later, by [`Controls::time_calls`](crate::session::controls::Controls).
+    /// Whether calls can be timed later, by [`Controls::time_calls`](crate::session::controls::Controls), and
+    /// native targets may come later, as in a sweep. Then what probes cost is measured first.
     pub times_later: bool,
     /// Whether it is recorded who calls whom, of Python functions whose calls are timed.
     pub callers: bool,

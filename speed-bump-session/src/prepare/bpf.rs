@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, ffi::OsString, sync::Arc};
 
 use super::{
     PrepareError, Prepared, Purpose, Request, capabilities,
-    costs::{SessionCosts, likely_kinds},
+    costs::{SessionCosts, likely_kinds, may_add_probes},
     delays, first_policies,
     look::Planned,
     notice::Notice,
@@ -71,7 +71,7 @@ impl BpfPlans {
             // The session looks for them when it begins.
             planned.truncate(named);
         }
-        costs.finish(request, policies, &kinds(policies, &planned), &mut resolver)?;
+        costs.finish(request, policies, &kinds(request, policies, &planned), &mut resolver)?;
         notices.extend(delays::notices(policies, &resolver, &planned));
         notices.extend(times::of_kernel(request, &resolver));
         notices.extend(times::of_processes(request, &planned));
@@ -119,8 +119,12 @@ impl Prepared {
     }
 }
 
-/// The kinds of sites that probes will go on, as far as they are known.
-fn kinds(policies: &PolicyTable, planned: &[Planned]) -> BTreeSet<SiteKind> {
+/// The kinds of sites that probes will go on: all where probes may be added later, otherwise as far as they
+/// are known.
+fn kinds(request: &Request, policies: &PolicyTable, planned: &[Planned]) -> BTreeSet<SiteKind> {
+    if may_add_probes(request) {
+        return SiteKind::ALL.into();
+    }
     let by_programs = !policies.choice().delays_in_helper();
     let plans = || planned.iter().map(|of| &of.plan);
     let sites = plans().flat_map(|plan| &plan.sites).map(|site| site.kind);
@@ -161,4 +165,22 @@ fn add_descendants(
         }
     }
     notices
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::targets::source::TargetSource;
+
+    #[test]
+    fn all_costs_are_checked_where_native_targets_may_be_added() {
+        let mut request = Request::new(TargetSource::lines("targets", &["py:*/calls.py:slow"]));
+        let targets = request.targets.read(false).unwrap().decide(|_| false);
+        let policies = PolicyTable::new(&targets, request.default, request.engine);
+        assert_eq!(kinds(&request, &policies, &[]), BTreeSet::new());
+        request.times_later = true;
+        assert_eq!(kinds(&request, &policies, &[]), BTreeSet::from(SiteKind::ALL));
+    }
 }

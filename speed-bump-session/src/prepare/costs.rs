@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::{PrepareError, Request, host::Host, times};
 use crate::{
     calibrate::{self, CalibrateError, counter::Reading, kept::KeptCosts},
-    engine::{EngineChoice, bpf::Form},
+    engine::{EngineChoice, EngineKind, bpf::Form},
     kernel::{KernelFacts, TaskOffsets},
     policy::PolicyTable,
     probe::{
@@ -135,13 +135,23 @@ fn measure_late(form: Form, kept: &KeptCosts) -> CostTable {
     }
 }
 
-/// Whether it is certain from the start that there will be probes, if anything is selected.
+/// Whether native targets may be added while the session runs, whose probes are to delay exactly from their
+/// first call on: the event loop has no time to measure what they cost.
+///
+/// A session without BPF refuses them: it is for helpers alone, and does not follow children.
+pub(super) fn may_add_probes(request: &Request) -> bool {
+    let may_add = request.allow_empty || request.times_later;
+    may_add && (request.engine != EngineChoice::Only(EngineKind::Helper) || request.children)
+}
+
+/// Whether it is certain from the start that there will be probes, if anything is selected, or whether they
+/// may be added.
 fn needs_probes(request: &Request, targets: &Targets, policies: &PolicyTable) -> bool {
     let by_helper = request.inject
         && policies.choice().delays_in_helper()
         && matches!(request.entry, EntryChoice::Auto | EntryChoice::Only(EntrySource::Helper));
     let is_helpers = |kind| kind == TargetKind::Python && by_helper;
-    targets.iter().any(|(_, target)| !is_helpers(target.kind))
+    may_add_probes(request) || targets.iter().any(|(_, target)| !is_helpers(target.kind))
 }
 
 /// All kinds of sites that the request may need, where it is not known which.
@@ -175,5 +185,37 @@ fn signals(
             tracing::info!("long delays are spun in the kernel: {why}");
             Ok(None)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::targets::source::TargetSource;
+
+    #[test]
+    fn costs_are_known_before_a_session_that_may_add_native_targets() {
+        let request = Request::new(TargetSource::lines("targets", &["py:*/calls.py:slow"]));
+        let targets = request.targets.read(false).unwrap().decide(|_| false);
+        let kinds = |change: &dyn Fn(&mut Request)| {
+            let mut request = request.clone();
+            change(&mut request);
+            let policies = PolicyTable::new(&targets, request.default, request.engine);
+            likely_kinds(&request, &targets, &policies)
+        };
+        let all = BTreeSet::from(SiteKind::ALL);
+        assert_eq!(kinds(&|_| {}), BTreeSet::new());
+        assert_eq!(kinds(&|request| request.times_later = true), all);
+        assert_eq!(kinds(&|request| request.allow_empty = true), all);
+        let by_helper = EngineChoice::Only(EngineKind::Helper);
+        // Its programs follow children, so that native targets can be added.
+        let alone = |children| {
+            kinds(&move |request: &mut Request| {
+                (request.times_later, request.engine, request.children) = (true, by_helper, children);
+            })
+        };
+        assert_eq!((alone(true), alone(false)), (all, BTreeSet::new()));
     }
 }
