@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use speed_bump_testing::{
-    PythonBuild, Service, pythons, session::obstacle_to_other_threads, skip, wait::wait_for,
+    PythonBuild, Service, pythons,
+    session::obstacle_to_other_threads,
+    skip, tool,
+    wait::{PATIENCE, wait_for},
 };
 use speed_bump_tests::{
     calls::{list, one_of_each_version, run, start},
@@ -51,5 +54,27 @@ fn native_functions_of_such_a_process_are_refused() {
         let refused = run(service.pid(), GETPPID, &["--duration", "1s"]);
         assert!(!refused.status.success(), "{python}: {}", refused.stdout);
         assert!(refused.stderr.contains("has ended its main thread"), "{python}: {}", refused.stderr);
+    });
+}
+
+/// Whoever adds a target learns that its calls are not counted, and the others are counted as before.
+#[test]
+fn native_functions_that_are_added_in_such_a_process_are_refused() {
+    if let Some(why) = obstacle_to_other_threads() {
+        return skip!("{why}");
+    }
+    one_by_one(&pythons().last().into_iter().collect::<Vec<_>>(), |python| {
+        let mut service = without_main_thread(python);
+        let session = attach(&service, "*/calls.py:plain\n", &[]);
+        let arguments = ["set", "--session", &session.pid().to_string(), GETPPID.trim(), "--add"];
+        let refused = tool::run(&arguments, PATIENCE).unwrap();
+        assert!(!refused.status.success(), "{python}: {}", refused.stdout);
+        let why = format!("process {}: not all functions of the changed targets are covered", service.pid());
+        assert!(refused.stderr.contains(&why), "{python}: {}", refused.stderr);
+        assert!(refused.stderr.contains("has ended its main thread"), "{python}: {}", refused.stderr);
+        service.ask("times(100, plain, 1)").unwrap();
+        let ended = session.stop().unwrap();
+        assert_eq!(ended.counts(0), (100, 100), "{python}\n{}", ended.run.stderr);
+        assert!(ended.run.stderr.contains(&why), "{python}: {}", ended.run.stderr);
     });
 }

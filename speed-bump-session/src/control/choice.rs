@@ -7,7 +7,7 @@ use crate::{
     demangle::names_of,
     policy::{Dose, PolicyTable, Selection},
     probe::plan::SelectedFunction,
-    session::{controls::Controls, known::KnownFunctions},
+    session::{SessionError, controls::Controls, known::KnownFunctions},
     targets::{ParsedTargets, Target, TargetIndex, TargetKind, Targets, TargetsError},
 };
 
@@ -106,7 +106,11 @@ pub fn replace(controls: &Controls, wanted: ParsedTargets) -> Result<Reread, Req
     let (change, stay) = targets.change_to(wanted);
     let (added, dropped) = (change.add.len(), change.drop.len());
     if added + dropped > 0 {
-        controls.change_targets(change)?;
+        match controls.change_targets(change) {
+            // The session has warned of it, and has the targets.
+            Err(SessionError::Uncovered { .. }) => {}
+            changed => drop(changed?),
+        }
     }
     let policies = controls.policies();
     let doses = stay.iter().map(|(index, target)| (*index, policies.begins_with(target)));

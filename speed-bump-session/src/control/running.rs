@@ -62,7 +62,8 @@ pub fn set(controls: &Controls, doses: &[DoseAsk], lines: &[String]) -> Result<D
 /// Adds and drops targets. New targets without a dose get that of the session's other targets.
 ///
 /// # Errors
-/// Nothing has changed.
+/// Nothing has changed, unless it is that functions of the changed targets are not covered in a process: see
+/// [`Controls::change_targets`].
 pub fn change_targets(
     controls: &Controls,
     add: &[String],

@@ -104,14 +104,17 @@ impl Controls {
     /// A function stays with the target that has it: added targets take what no other selects.
     ///
     /// # Errors
-    /// Targets that this session cannot add or remove; nothing has changed then. [`SessionError::Over`].
+    /// Targets that this session cannot add or remove; nothing has changed then. [`SessionError::Uncovered`]:
+    /// the targets have changed, and functions of them are not covered in a process that the session is of.
+    /// [`SessionError::Over`].
     pub fn change_targets(&self, change: TargetChange) -> Result<Applied, SessionError> {
         let _turn = self.take_turn();
         let (answer_to, answered) = channel();
         let request = Request::ChangeTargets(change, answer_to);
         self.requests.send(request).map_err(|_| SessionError::Over)?;
         let setting = answer(&self.requests, &answered).unwrap_or(Err(SessionError::Over))?;
-        self.finish(&setting)
+        let applied = self.finish(&setting)?;
+        setting.uncovered.map_or(Ok(applied), Err)
     }
 
     /// Times calls from here on, or no longer, in a session that began with room for it. When this returns,

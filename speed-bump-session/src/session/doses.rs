@@ -48,6 +48,8 @@ pub(crate) struct Setting {
     doses: Vec<NumberedDose>,
     pub(super) under_way: UnderWay,
     pub(super) told: ToldHelpers,
+    /// Why functions of targets are not covered in a process that the session is of.
+    pub(super) uncovered: Option<SessionError>,
 }
 
 /// The doses and counters of a session. A holder of the lock must not wait for a process.
@@ -126,7 +128,7 @@ impl Doses {
         let under_way = self.engine.pause(&numbered)?;
         self.policies = policies;
         self.targets = Arc::new(self.targets.changed(change));
-        Ok(Setting { doses: numbered, under_way, told: ToldHelpers::default() })
+        Ok(Setting { doses: numbered, under_way, told: ToldHelpers::default(), uncovered: None })
     }
 
     /// Prepares to set doses.
@@ -143,7 +145,7 @@ impl Doses {
         self.make_own(changes, &policies)?;
         self.policies = policies;
         let under_way = self.engine.pause(&numbered)?;
-        Ok(Setting { doses: numbered, under_way, told: ToldHelpers::default() })
+        Ok(Setting { doses: numbered, under_way, told: ToldHelpers::default(), uncovered: None })
     }
 
     /// Sets doses, which take effect together. If several are for the same functions, the last counts.

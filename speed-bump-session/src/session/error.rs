@@ -12,6 +12,7 @@ use crate::{
     policy::DoseError,
     probe::{attach::AttachError, in_place::NotInPlace},
     process::ProcessError,
+    units::Pid,
 };
 
 /// Why a session could not begin, or ended early.
@@ -95,6 +96,14 @@ pub enum SessionError {
     /// Targets cannot be changed like this while the session runs.
     #[error("{0}; attach again")]
     Retarget(String),
+    /// Targets were changed, and functions of them are not covered in a process that the session is of.
+    #[error("process {pid}: not all functions of the changed targets are covered: {why}")]
+    Uncovered {
+        /// Process that the session is of.
+        pid: Pid,
+        /// What kept it from being covered.
+        why: Box<SessionError>,
+    },
     /// The session is over.
     #[error("the session is over")]
     Over,
@@ -142,6 +151,7 @@ impl SessionError {
             | Self::Map(_)
             | Self::OutOfReach { .. }
             | Self::NotInPlace(_)
+            | Self::Uncovered { .. }
             | Self::Python(_)
             | Self::Signal(_)
             | Self::OldKernel { .. }

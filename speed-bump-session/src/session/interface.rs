@@ -38,7 +38,8 @@ pub(crate) trait Session {
     }
 
     /// Adds and removes targets. The result contains the doses that they are to have: the caller sets them,
-    /// because that may have to wait.
+    /// because that may have to wait. It also contains why functions of the targets are not
+    /// covered in a process that the session is of, if so.
     ///
     /// # Errors
     /// Nothing has changed then.

@@ -197,8 +197,9 @@ impl KmodSession {
         self.image.as_ref().is_some_and(|image| self.process.has_replaced(image))
     }
 
-    /// Checks what the process has mapped since, and whether the module was disabled.
-    fn look(&mut self) {
+    /// Checks what the process has mapped since, and whether the module was disabled. Warns of what is not
+    /// covered, and returns the first reason.
+    fn look(&mut self) -> Option<SessionError> {
         if self.is_enabled && matches!(self.engine.is_enabled(), Ok(false)) {
             self.is_enabled = false;
             self.state.warn(
@@ -209,39 +210,41 @@ impl KmodSession {
         }
         let files = files(&self.process);
         if files.is_subset(&self.files) {
-            return;
+            return None;
         }
         self.files = files;
         match self.resolver.resolve(&self.process) {
             // What was found may belong to the program that has replaced it.
-            Ok(_) if self.has_replaced_its_image() => {}
+            Ok(_) if self.has_replaced_its_image() => None,
             Ok(found) => self.add_new(&found),
-            Err(ProcessError::Gone { .. }) => {}
-            Err(error) => self
-                .state
-                .warn(format!("functions in files that the process maps now are not covered: {error}")),
+            Err(ProcessError::Gone { .. }) => None,
+            Err(error) => {
+                self.state
+                    .warn(format!("functions in files that the process maps now are not covered: {error}"));
+                Some(error.into())
+            }
         }
     }
 
-    fn add_new(&mut self, found: &NamedFunctions) {
+    fn add_new(&mut self, found: &NamedFunctions) -> Option<SessionError> {
         let mut seen = self.known.clone();
         let is_new = |function: &&NamedFunction| seen.insert(function.selected.clone());
         let new: Vec<_> = found.functions.iter().filter(is_new).cloned().collect();
         found.out_of_reach.iter().for_each(|remark| self.state.warn(remark.text.clone()));
         if new.is_empty() {
-            return;
+            return None;
         }
         for function in new {
             if let Err(error) = self.add(&function) {
                 let name = &function.selected.name;
                 self.state.warn(format!("{name} was mapped after the attach and is not covered: {error}"));
                 // The others would fail in the same way.
-                return;
+                return Some(error);
             }
         }
-        if let Err(error) = self.check_in_place(found) {
-            self.state.warn(error.to_string());
-        }
+        let missing = self.check_in_place(found).err()?;
+        self.state.warn(missing.to_string());
+        Some(missing.into())
     }
 
     fn add(&mut self, function: &NamedFunction) -> Result<(), SessionError> {
@@ -273,11 +276,12 @@ impl Session for KmodSession {
                 target.pattern
             )));
         }
-        let setting = self.state.doses().change_targets(change)?;
+        let mut setting = self.state.doses().change_targets(change)?;
         let targets = Arc::clone(&self.state.doses().targets);
         self.resolver.set_targets(targets);
         self.files.clear();
-        self.look();
+        let pid = self.process.pid();
+        setting.uncovered = self.look().map(|why| SessionError::Uncovered { pid, why: Box::new(why) });
         Ok(setting)
     }
 

@@ -5,30 +5,40 @@ use std::collections::HashSet;
 
 use super::{context::Context, coverage::Coverage, links::TargetSites};
 use crate::{
-    probe::{
-        attach::AttachError,
-        plan::{Plan, Remark},
-    },
+    failure::FailureKind,
+    probe::plan::{Plan, Remark},
     session::error::SessionError,
     units::Pid,
 };
 
 /// Covers what processes have mapped since the last check.
 pub(super) fn look_for_late_files(coverage: &mut Coverage) {
-    let due = |pid: &Pid| coverage.processes.get(*pid).is_some_and(|covered| covered.late_files.is_due());
-    let due: Vec<Pid> = coverage.processes.pids_from(Pid::FIRST).into_iter().filter(due).collect();
-    for pid in due {
-        match cover_late_files(pid, coverage) {
-            Ok(()) | Err(SessionError::Attach(AttachError::ProcessGone { .. })) => {}
-            Err(SessionError::Process(error)) => {
+    for (pid, error) in cover_due(coverage) {
+        match error {
+            SessionError::Process(error) => {
                 tracing::debug!("what process {pid} maps now is not known: {error}");
             }
-            Err(error) => coverage.context.warn(format!(
+            error => coverage.context.warn(format!(
                 "process {pid}: functions in files that it mapped after the attach are not covered: \
                  {error}"
             )),
         }
     }
+}
+
+/// Covers the processes that are due. Returns those where that failed, unless they have ended.
+pub(super) fn cover_due(coverage: &mut Coverage) -> Vec<(Pid, SessionError)> {
+    let due = |pid: &Pid| coverage.processes.get(*pid).is_some_and(|covered| covered.late_files.is_due());
+    let due: Vec<Pid> = coverage.processes.pids_from(Pid::FIRST).into_iter().filter(due).collect();
+    let mut failed = Vec::new();
+    for pid in due {
+        if let Err(error) = cover_late_files(pid, coverage)
+            && error.kind() != FailureKind::Gone
+        {
+            failed.push((pid, error));
+        }
+    }
+    failed
 }
 
 /// Tells why targets that were just added select nothing in a process.

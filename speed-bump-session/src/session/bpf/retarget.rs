@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     context::Context,
-    cover_late::look_for_late_files,
+    cover_late::cover_due,
     coverage::Coverage,
     engines::Engines,
     helpers::Helpers,
@@ -48,13 +48,22 @@ pub(super) fn retarget(change: &TargetChange, coverage: &mut Coverage) -> Result
             covered.late_files.look_anew();
         }
     }
-    look_for_late_files(coverage);
+    setting.uncovered = cover_anew(coverage);
     coverage.context.new_targets.clear();
     let Coverage { context, processes, engines } = coverage;
     if let Some(probes) = &mut engines.probes {
         probes.judge_anew(processes, context);
     }
     Ok(setting)
+}
+
+/// Covers what the targets select now. Returns the first failure in a process that the session is of.
+fn cover_anew(coverage: &mut Coverage) -> Option<SessionError> {
+    let failed = cover_due(coverage).into_iter();
+    let failed: Vec<_> =
+        failed.map(|(pid, why)| (pid, SessionError::Uncovered { pid, why: Box::new(why) })).collect();
+    failed.iter().for_each(|(_, error)| coverage.context.warn(error.to_string()));
+    failed.into_iter().find(|(pid, _)| coverage.context.is_root(*pid)).map(|(_, error)| error)
 }
 
 /// Refuses a change that this session cannot make. Returns what to send to the helpers, if there may be any.

@@ -68,7 +68,9 @@ impl Context<'_> {
             match session.change(self, targets, times) {
                 Ok(()) => return Ok(session),
                 Err(SweepError::Session(
+                    // The new session reports what cannot be attached.
                     error @ (SessionError::Retarget(_)
+                    | SessionError::Uncovered { .. }
                     | SessionError::Over
                     | SessionError::Undecided { .. }
                     | SessionError::Dose(DoseError::TooManyTargets)),
