@@ -32,6 +32,8 @@ pub(super) fn cover_due(coverage: &mut Coverage) -> Vec<(Pid, SessionError)> {
     let due: Vec<Pid> = coverage.processes.pids_from(Pid::FIRST).into_iter().filter(due).collect();
     let mut failed = Vec::new();
     for pid in due {
+        // Plans of many processes take longer than an event loop that works may take.
+        coverage.engines.window.came_round();
         if let Err(error) = cover_late_files(pid, coverage)
             && error.kind() != FailureKind::Gone
         {

@@ -73,11 +73,14 @@ impl Engines {
         }
         let targets = context.resolver.shared_targets().clone();
         shared_code(plan, &targets).into_iter().for_each(|text| context.warn(text));
-        match &mut self.probes {
-            Some(probes) => probes.enter_plan(plan, is_run || self.window.was_opened(), context),
-            None if plan.sites.is_empty() => Ok(Vec::new()),
-            None => Err(SessionError::WithoutProbes),
-        }
+        let Some(probes) = &mut self.probes else {
+            return if plan.sites.is_empty() { Ok(Vec::new()) } else { Err(SessionError::WithoutProbes) };
+        };
+        // To plan has taken its time. What probes cost may be measured now, which takes as long.
+        self.window.came_round();
+        let entered = probes.enter_plan(plan, is_run || self.window.was_opened(), context);
+        self.window.came_round();
+        entered
     }
 
     /// Attaches to sites of a process; `process` is its index.

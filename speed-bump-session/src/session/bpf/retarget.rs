@@ -43,6 +43,7 @@ pub(super) fn retarget(change: &TargetChange, coverage: &mut Coverage) -> Result
         setting.told = retarget_helpers(&selector, helpers, &coverage.processes, &mut coverage.context);
     }
     for pid in coverage.processes.pids_from(Pid::FIRST) {
+        coverage.engines.window.came_round();
         follow_python_anew(pid, coverage);
         if let Some(covered) = coverage.processes.get_mut(pid) {
             covered.late_files.look_anew();
