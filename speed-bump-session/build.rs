@@ -61,8 +61,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The folder of a part's sources now: cargo does not compile this script again where a tree has moved, or has
-/// been copied with what was built in it.
+/// The folder of a part's sources now. Cargo does not compile this script again if a tree has moved, or has
+/// been copied with its target folder.
 fn sources(part: &Part) -> Result<PathBuf, Box<dyn Error>> {
     let now = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
     let parents = Path::new(env!("CARGO_MANIFEST_DIR")).parent().zip(now.parent());

@@ -100,8 +100,8 @@ fn check_change(
     Ok(Some(selector.into()))
 }
 
-/// Sends helpers these targets. Returns those that have yet to apply them: a helper whose process has ended is
-/// not among them. The processes forked from it apply targets with their next calls, and nothing tells when.
+/// Sends helpers these targets. Returns those that have yet to apply them, but for helpers whose process has
+/// ended: processes forked from it apply targets with their next calls, and nothing tells when.
 pub(super) fn retarget_helpers(
     selector: &Arc<[u8]>,
     helpers: &mut Helpers,
