@@ -14,7 +14,12 @@ const ALONE: [&str; 5] = ["--engine", "helper", "--no-children", "--delay", "200
 fn bpf_of(session: &Attached) -> Vec<PathBuf> {
     let descriptors = fs::read_dir(format!("/proc/{}/fd", session.pid())).unwrap();
     let targets = descriptors.filter_map(|descriptor| fs::read_link(descriptor.unwrap().path()).ok());
-    targets.filter(|target| target.to_string_lossy().contains("bpf")).collect()
+    // `anon_inode:bpf-map` and the like; files of a tree may have such names too.
+    let is_bpf = |target: &PathBuf| {
+        let target = target.to_string_lossy();
+        target.starts_with("anon_inode:") && target.contains("bpf")
+    };
+    targets.filter(is_bpf).collect()
 }
 
 fn set(session: &Attached, arguments: &[&str]) -> tool::Run {

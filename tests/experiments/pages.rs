@@ -117,7 +117,8 @@ impl Counter {
     }
 
     fn turn(&self) {
-        self.turned.set(fs::metadata(&self.log).unwrap().len()).unwrap();
+        // A service that has just begun has no log yet.
+        self.turned.set(fs::metadata(&self.log).map_or(0, |log| log.len())).unwrap();
     }
 }
 
