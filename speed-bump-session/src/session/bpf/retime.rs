@@ -9,7 +9,7 @@ use crate::{
     prepare::times::{NO_NATIVE_TIMES, python_untimed},
     probe::attach::AttachError,
     session::{error::SessionError, told::ToldHelpers},
-    targets::{TargetKind, selector},
+    targets::TargetKind,
     units::Pid,
 };
 
@@ -34,19 +34,16 @@ pub(super) fn time_calls(on: bool, coverage: &mut Coverage) -> Result<ToldHelper
         stop_timing_native(coverage)?;
     }
     coverage.context.is_timing = on;
-    time_helpers(on, coverage)
+    Ok(time_helpers(on, coverage))
 }
 
 /// Tells the helpers, together with the targets that they have.
-fn time_helpers(on: bool, coverage: &mut Coverage) -> Result<ToldHelpers, SessionError> {
+fn time_helpers(on: bool, coverage: &mut Coverage) -> ToldHelpers {
     let Coverage { context, engines, processes } = coverage;
-    if engines.helpers.setup().is_none() {
-        return Ok(ToldHelpers::default());
-    }
-    let selector = selector::compile(context.resolver.targets());
-    let selector = Arc::from(selector.map_err(|error| SessionError::Python(error.to_string()))?);
+    let Some(setup) = engines.helpers.setup() else { return ToldHelpers::default() };
+    let selector = Arc::clone(&setup.selector);
     engines.helpers.set_timing(on, context);
-    Ok(retarget_helpers(&selector, &mut engines.helpers, processes, context))
+    retarget_helpers(&selector, &mut engines.helpers, processes, context)
 }
 
 /// Puts probes where calls of native functions end, and then remembers their beginnings.
