@@ -6,6 +6,7 @@
 mod callers;
 mod delays;
 mod head;
+mod selector;
 mod signals;
 mod times;
 
@@ -226,54 +227,6 @@ impl Block {
         self.put_u32(offset_of!(ControlBlock, state), State::Left as u32)
     }
 
-    /// Checks whether there is room for other targets.
-    ///
-    /// # Errors
-    /// There is not.
-    pub fn check_room(&self, selector: &[u8]) -> Result<(), BlockError> {
-        let room = self.layout.selector_room;
-        if selector.len() as u64 > room {
-            return Err(BlockError::SelectorTooLong { bytes: selector.len(), room });
-        }
-        Ok(())
-    }
-
-    /// Whether the helper has these targets, and times calls as this stretch (0: not at all).
-    ///
-    /// # Errors
-    /// The block is gone.
-    pub fn has(&self, selector: &[u8], stretch: u32) -> Result<bool, BlockError> {
-        let head = self.head()?;
-        let timing = self.get_u32(offset_of!(ControlBlock, timing))?;
-        if timing != stretch || head.u64(offset_of!(ControlBlock, selector_length)) != selector.len() as u64 {
-            return Ok(false);
-        }
-        let mut bytes = vec![0; selector.len()];
-        let place = self.layout.selectors[usize::from(self.said().generation.is_multiple_of(2))];
-        self.read(place, &mut bytes)?;
-        Ok(bytes == selector)
-    }
-
-    /// Gives the helper other targets; it judges every function again. Returns the generation that
-    /// [`Report::applied_generation`] will have when it is done.
-    ///
-    /// # Errors
-    /// There is no room, or the block is gone.
-    pub fn retarget(&self, selector: &[u8]) -> Result<u32, BlockError> {
-        self.check_room(selector)?;
-        let mut said = self.said();
-        let generation = said.generation.wrapping_add(1);
-        // The helper may still read the other place.
-        let place = self.layout.selectors[usize::from(generation.is_multiple_of(2))];
-        self.file.write_all_at(selector, place)?;
-        self.put_u64(offset_of!(ControlBlock, selector_offset), place)?;
-        self.put_u64(offset_of!(ControlBlock, selector_length), selector.len() as u64)?;
-        self.put_u32(offset_of!(ControlBlock, generation), generation)?;
-        said.generation = generation;
-        self.ring(&mut said)?;
-        Ok(generation)
-    }
-
     /// Shows the helper that we live.
     ///
     /// # Errors
@@ -428,16 +381,6 @@ pub(in crate::python::helper) mod tests {
 
     fn u32_at(block: &Block, offset: usize) -> u32 {
         block.get_u32(offset).unwrap()
-    }
-
-    #[test]
-    fn it_is_known_which_targets_a_helper_was_told() {
-        let block = block(10, b"selector");
-        assert!(block.has(b"selector", 0).unwrap());
-        assert!(!block.has(b"selector", 1).unwrap() && !block.has(b"selectoR", 0).unwrap());
-        assert!(!block.has(b"select", 0).unwrap());
-        block.retarget(b"another").unwrap();
-        assert!(block.has(b"another", 0).unwrap() && !block.has(b"selector", 0).unwrap());
     }
 
     #[test]
