@@ -36,7 +36,7 @@ impl Block {
     }
 
     /// Gives the helper other targets; it judges every function again. Returns the generation that
-    /// [`Report::applied_generation`] will have when it is done.
+    /// [`Report::applied_generation`](super::Report::applied_generation) will have when it is done.
     ///
     /// # Errors
     /// There is no room, or the block is gone.
