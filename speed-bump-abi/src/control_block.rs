@@ -10,12 +10,12 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::Histogram;
+use crate::{Control, Histogram};
 
 /// What the first eight bytes of a block are.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"spdbump\0");
 /// The layout described here. A resident helper of another version is not reused.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// Bytes of the largest block. The helper reserves addresses for it, in powers of two.
 pub const LARGEST_BLOCK: usize = 256 << 20;
@@ -296,8 +296,8 @@ pub struct ControlBlock {
     pub policies_capacity: AtomicU32,
     /// Written by the helper: what a call costs that is delayed by 0, in units of the clock.
     pub floor: AtomicU32,
-    /// A [`Control`](crate::Control), word by word, in units of the clock; the loader changes it at any time.
-    pub control: [AtomicU64; 5],
+    /// A [`Control`], word by word, in units of the clock; the loader changes it at any time.
+    pub control: [AtomicU64; Control::WORDS],
     /// Where the [`TimeRow`](crate::times::TimeRow)s are, one for each record of a function; 0: calls are
     /// never timed. Only where the helper delays.
     pub times_offset: AtomicU64,
@@ -343,6 +343,8 @@ pub struct Calls {
     /// time count: that needs no atomic addition, which takes 5 ns. All else counts in [`Calls::calls`]:
     /// forked children, and threads without such a lock.
     pub own_calls: AtomicU64,
+    /// Calls that the session's bound left without their delay.
+    pub bounded: AtomicU64,
 }
 
 /// How many calls have had their turn by a policy with a `frequency`: the sum.

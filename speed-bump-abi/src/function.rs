@@ -56,8 +56,10 @@ pub struct FunctionStats {
     /// Sum of the delays as they were, in ns.
     pub delivered_ns: u64,
     /// Not a sum: what the [`Telltale`](crate::Telltale) said after the last spins, in ns, by
-    /// [`running_median`](crate::policy::running_median). 0 before the first.
-    pub telltale_ns: u32,
+    /// [`running_median`](crate::policy::running_median), at most 65 us. 0 before the first.
+    pub telltale_ns: u16,
+    /// Not a sum: the delay that `telltale_ns` is about, [in short](FunctionStats::in_short).
+    pub telltale_of: u16,
     /// Not a sum: 0, or the number of the function's [`Histogram`](crate::Histogram) on this CPU, and 1. It
     /// gets one with its first delay.
     pub histogram: u32,
@@ -65,8 +67,8 @@ pub struct FunctionStats {
     pub missed: u64,
     /// Not a sum: when the last delay ended, in ns of `CLOCK_MONOTONIC`. 0 before the first.
     pub ended_ns: u64,
-    /// Not a sum: the delay that `telltale_ns` is about, in ns.
-    pub telltale_of_ns: u64,
+    /// Calls that should have been delayed and were not, as the session's bound left their threads no room.
+    pub bounded: u64,
 }
 
 impl FunctionStats {
@@ -78,36 +80,47 @@ impl FunctionStats {
 
     /// The counters from the words of the map, in their order.
     pub const fn from_words(words: [u64; 8]) -> Self {
-        let [calls, delayed, requested_ns, delivered_ns, two, missed, ended_ns, telltale_of_ns] = words;
-        let (telltale_ns, histogram) = Self::split(two);
+        let [calls, delayed, requested_ns, delivered_ns, three, missed, ended_ns, bounded] = words;
+        let (telltale_ns, telltale_of, histogram) = Self::split(three);
         Self {
             calls,
             delayed,
             requested_ns,
             delivered_ns,
             telltale_ns,
+            telltale_of,
             histogram,
             missed,
             ended_ns,
-            telltale_of_ns,
+            bounded,
         }
     }
 
     /// The words that [`FunctionStats::from_words`] reads.
     pub const fn to_words(self) -> [u64; 8] {
-        let Self { calls, delayed, requested_ns, delivered_ns, missed, ended_ns, telltale_of_ns, .. } = self;
-        let two = if cfg!(target_endian = "little") {
-            (self.histogram as u64) << 32 | self.telltale_ns as u64
+        let Self { calls, delayed, requested_ns, delivered_ns, missed, ended_ns, bounded, .. } = self;
+        let (telltale_ns, telltale_of) = (self.telltale_ns as u64, self.telltale_of as u64);
+        let three = if cfg!(target_endian = "little") {
+            (self.histogram as u64) << 32 | telltale_of << 16 | telltale_ns
         } else {
-            (self.telltale_ns as u64) << 32 | self.histogram as u64
+            telltale_ns << 48 | telltale_of << 32 | self.histogram as u64
         };
-        [calls, delayed, requested_ns, delivered_ns, two, missed, ended_ns, telltale_of_ns]
+        [calls, delayed, requested_ns, delivered_ns, three, missed, ended_ns, bounded]
     }
 
-    /// The two that share a word.
-    const fn split(word: u64) -> (u32, u32) {
-        let [lower, upper] = [word as u32, (word >> 32) as u32];
-        if cfg!(target_endian = "little") { (lower, upper) } else { (upper, lower) }
+    /// The three that share a word.
+    const fn split(word: u64) -> (u16, u16, u32) {
+        if cfg!(target_endian = "little") {
+            (word as u16, (word >> 16) as u16, (word >> 32) as u32)
+        } else {
+            ((word >> 48) as u16, (word >> 32) as u16, word as u32)
+        }
+    }
+
+    /// A number for a delay in ns, by which it is told from others. Few delays share one.
+    #[inline(always)]
+    pub const fn in_short(delay_ns: u64) -> u16 {
+        (delay_ns ^ delay_ns >> 16 ^ delay_ns >> 32) as u16
     }
 
     /// What was counted since an earlier look at the same counters.
@@ -118,6 +131,7 @@ impl FunctionStats {
             requested_ns: self.requested_ns.saturating_sub(earlier.requested_ns),
             delivered_ns: self.delivered_ns.saturating_sub(earlier.delivered_ns),
             missed: self.missed.saturating_sub(earlier.missed),
+            bounded: self.bounded.saturating_sub(earlier.bounded),
             ..self
         }
     }
@@ -132,6 +146,7 @@ impl core::ops::AddAssign for FunctionStats {
         self.requested_ns = self.requested_ns.saturating_add(other.requested_ns);
         self.delivered_ns = self.delivered_ns.saturating_add(other.delivered_ns);
         self.missed = self.missed.saturating_add(other.missed);
+        self.bounded = self.bounded.saturating_add(other.bounded);
     }
 }
 

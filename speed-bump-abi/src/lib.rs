@@ -9,6 +9,7 @@
 
 #![no_std]
 
+pub mod bound;
 // BPF has no atomics of 8 and 32 bits, and never sees the block.
 #[cfg(not(target_arch = "bpf"))]
 pub mod callers;
@@ -26,6 +27,7 @@ pub mod requests;
 pub mod site;
 pub mod times;
 
+pub use bound::{Bound, Bucket};
 pub use calls::{CALLS_DEPTH, CallStack, TimedCall, Turn, Turns};
 pub use event::{Event, EventKind, PythonCodeEvent};
 pub use function::{FunctionEntry, FunctionStats, NO_FUNCTION, NO_POLICY, PythonKey, TrampolineKey, Verdict};
@@ -51,6 +53,7 @@ mod pod {
         };
     }
     pod!(
+        Bucket,
         CallStack,
         Coldness,
         Control,
@@ -78,7 +81,8 @@ mod tests {
 
     #[test]
     fn records_have_no_padding_and_keep_their_layout() {
-        assert_eq!(size_of::<Control>(), 5 * 8);
+        assert_eq!(size_of::<Control>(), 7 * 8);
+        assert_eq!(size_of::<Bucket>(), 2 * 8);
         assert_eq!(size_of::<Coldness>(), 8 + 3 * 8);
         assert_eq!(size_of::<Policy>(), 4 * 8);
         assert_eq!(size_of::<ArgumentSpec>(), 1 + 1 + 2 + 2 + 2 + 8);
@@ -108,14 +112,14 @@ mod tests {
             Calls, ControlBlock, FAILURE_TEXT_BYTES, FunctionRecord, SIGNALS, SignalSlot, Turns,
         };
         let signals_end = 136 + FAILURE_TEXT_BYTES + 16 * SIGNALS;
-        assert_eq!(size_of::<ControlBlock>(), signals_end + 6 * 4 + 5 * 8 + 2 * 4 + 5 * 8 + 5 * 8 + 16);
+        assert_eq!(size_of::<ControlBlock>(), signals_end + 6 * 4 + 5 * 8 + 2 * 4 + 7 * 8 + 5 * 8 + 16);
         assert_eq!(offset_of!(ControlBlock, callers_capacity), size_of::<ControlBlock>() - 16);
         assert_eq!(offset_of!(ControlBlock, hook_missed), size_of::<ControlBlock>() - 8);
         assert_eq!(offset_of!(ControlBlock, control), signals_end + 72);
         assert_eq!(size_of::<Calls>(), 64);
         assert_eq!(offset_of!(Calls, entry), 32);
         assert_eq!(offset_of!(Calls, thread), 40);
-        assert_eq!(offset_of!(Calls, own_calls), 48);
+        assert_eq!((offset_of!(Calls, own_calls), offset_of!(Calls, bounded)), (48, 56));
         assert_eq!((size_of::<Turns>(), offset_of!(Turns, shared)), (16, 8));
         assert_eq!(size_of::<SignalSlot>(), 16);
         assert_eq!(offset_of!(ControlBlock, signals), 136 + FAILURE_TEXT_BYTES);
@@ -191,7 +195,8 @@ mod tests {
 
     #[test]
     fn a_window_is_open_until_it_ends_or_expires_or_is_stopped() {
-        let control = Control { start_ns: 10, end_ns: 30, stop: 0, expires_ns: 20, generation: 7 };
+        let control =
+            Control { start_ns: 10, end_ns: 30, expires_ns: 20, generation: 7, ..Control::default() };
         for (at, is_open) in [(0, false), (9, false), (10, true), (19, true), (20, false), (30, false)] {
             assert_eq!(control.is_open(at), is_open, "{at}");
         }
@@ -221,26 +226,30 @@ mod tests {
         assert_eq!(words[offset_of!(Policy, signal_ns) / 8], 5);
         let words = [offset_of!(Control, start_ns), offset_of!(Control, generation)].map(|at| at / 8);
         assert_eq!(words, [0, 4]);
-        let control = Control { start_ns: 1, end_ns: 2, stop: 3, expires_ns: 4, generation: 5 };
-        assert_eq!(control.to_words(), [1, 2, 3, 4, 5]);
+        let bound = Bound { share: 6, room: 7 };
+        let control = Control { start_ns: 1, end_ns: 2, stop: 3, expires_ns: 4, generation: 5, bound };
+        assert_eq!(control.to_words(), [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(offset_of!(Control, bound) / 8, 5);
         assert_eq!(Control::from_words(control.to_words()), control);
     }
 
     #[test]
     #[cfg(target_endian = "little")]
     fn the_words_of_counters_lie_where_their_fields_do() {
-        let words = [1, 2, 3, 4, 6 << 32 | 5, 7, 8, 9];
+        let words = [1, 2, 3, 4, 10 << 32 | 6 << 16 | 5, 7, 8, 9];
         let stats = FunctionStats::from_words(words);
-        assert_eq!((stats.telltale_ns, stats.histogram, stats.telltale_of_ns), (5, 6, 9));
+        assert_eq!((stats.telltale_ns, stats.telltale_of, stats.histogram), (5, 6, 10));
+        assert_eq!((stats.missed, stats.ended_ns, stats.bounded), (7, 8, 9));
         assert_eq!(stats.to_words(), words);
-        assert_eq!((offset_of!(FunctionStats, telltale_ns), offset_of!(FunctionStats, histogram)), (32, 36));
+        let telltale = [offset_of!(FunctionStats, telltale_ns), offset_of!(FunctionStats, telltale_of)];
+        assert_eq!((telltale, offset_of!(FunctionStats, histogram)), ([32, 34], 36));
     }
 
     #[test]
-    fn a_call_is_decided_by_number_window_policy_and_turn() {
+    fn a_call_is_decided_by_number_window_policy_turn_and_bound() {
         let policy = |delay_ns, frequency| Policy { delay_ns, frequency, ..Policy::default() };
         let decide = |number, is_open, in_force: Option<Policy>, before| {
-            policy::decide(number, || is_open, || in_force, || before).map(|policy| policy.delay_ns)
+            policy::decide(number, || is_open, || in_force, || before, |_| true).map(|policy| policy.delay_ns)
         };
         let every = Some(policy(7, 1));
         assert_eq!(decide(0, true, every, None), Ok(7));
@@ -252,6 +261,8 @@ mod tests {
         let not = Err(Some(NotDelayed::Frequency));
         assert_eq!([0, 1, 2, 3, 5, u64::MAX].map(third), [not, not, Ok(7), not, Ok(7), Ok(7)]);
         assert_eq!(decide(0, true, Some(policy(7, 3)), None), Err(None));
+        let bounded = policy::decide(0, || true, || every, || None, |delay_ns| delay_ns < 7);
+        assert_eq!(bounded, Err(Some(NotDelayed::Bound)));
         // Turns are not counted while there is no delay.
         assert_eq!(decide(0, true, Some(policy(0, 3)), None), Err(Some(NotDelayed::NoDelay)));
     }

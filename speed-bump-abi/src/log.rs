@@ -20,11 +20,13 @@ pub enum NotDelayed {
     OtherHandler = 6,
     /// The process named a function by a number that is not one of its own.
     NotItsFunction = 7,
+    /// The thread has been delayed for as much of its time as the session's bound allows.
+    Bound = 8,
 }
 
 impl NotDelayed {
     /// How many there are.
-    pub const COUNT: u32 = 8;
+    pub const COUNT: u32 = 9;
 }
 
 /// How often something is logged on one CPU, as the kernel's `ratelimit_state` does it.

@@ -34,6 +34,10 @@ pub const TIMES: &str = "TIMES";
 pub const CALLS: &str = "CALLS";
 /// One empty [`CallStack`](crate::CallStack), for threads that have none.
 pub const NO_CALLS: &str = "NO_CALLS";
+/// [`Bucket`](crate::Bucket) by process and thread, as `bpf_get_current_pid_tgid` has them: how much delay
+/// the bound of the session leaves each. Those of threads that were not delayed for long make place for
+/// others.
+pub const BUCKETS: &str = "BUCKETS";
 /// Function index by [`TrampolineKey`](crate::TrampolineKey).
 pub const TRAMPOLINES: &str = "TRAMPOLINES";
 /// Code-location index by [`PythonKey`](crate::PythonKey).

@@ -1,8 +1,8 @@
 //! When and how long to delay: data that the loader may change at any moment of a session.
 
-use crate::{function::NO_POLICY, log::NotDelayed};
+use crate::{bound::Bound, function::NO_POLICY, log::NotDelayed};
 
-/// The session's window, stop flag, expiry and generation, one per BPF object.
+/// The session's window, stop flag, expiry, generation and bound, one per BPF object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Control {
@@ -18,20 +18,31 @@ pub struct Control {
     pub expires_ns: u64,
     /// Which row of each policy holds, by [`Policy::row`]. All policies that change together change with it.
     pub generation: u64,
+    /// How much of a thread's time may be delays. The loader may change it at any time. A call in that moment
+    /// may be decided by the share of one bound and the room of another.
+    pub bound: Bound,
 }
 
 impl Control {
     /// How long policies hold without the loader, in ns.
     pub const EXPIRY_NS: u64 = 1_000_000_000;
+    /// How many words it has.
+    pub const WORDS: usize = 7;
+    /// Which of them is [`Control::generation`].
+    pub const GENERATION: usize = 4;
+    /// Which of them are [`Control::bound`].
+    pub const BOUND: core::ops::Range<usize> = 5..7;
 
     /// Its words, in their order.
-    pub const fn from_words([start_ns, end_ns, stop, expires_ns, generation]: [u64; 5]) -> Self {
-        Self { start_ns, end_ns, stop, expires_ns, generation }
+    pub const fn from_words(words: [u64; Self::WORDS]) -> Self {
+        let [start_ns, end_ns, stop, expires_ns, generation, share, room] = words;
+        Self { start_ns, end_ns, stop, expires_ns, generation, bound: Bound { share, room } }
     }
 
     /// The words that [`Control::from_words`] reads.
-    pub const fn to_words(self) -> [u64; 5] {
-        [self.start_ns, self.end_ns, self.stop, self.expires_ns, self.generation]
+    pub const fn to_words(self) -> [u64; Self::WORDS] {
+        let Self { start_ns, end_ns, stop, expires_ns, generation, bound } = self;
+        [start_ns, end_ns, stop, expires_ns, generation, bound.share, bound.room]
     }
 
     /// Whether a call that begins at this time may be delayed.
@@ -213,7 +224,8 @@ impl Policy {
 /// it is not delayed. The BPF programs and the helper decide by this.
 ///
 /// `is_open`: whether the window is. `in_force` reads the policy, and `next` how many calls this policy has
-/// had before, which it counts on. Calls within the window count, while there is a delay.
+/// had before, which it counts on. Calls within the window count, while there is a delay. `has_room`: whether
+/// the bound leaves this thread a delay of so many ns, which it then takes.
 ///
 /// # Errors
 /// Why the call is not delayed; `None` where a policy is not to be read.
@@ -223,6 +235,7 @@ pub fn decide(
     is_open: impl FnOnce() -> bool,
     in_force: impl FnOnce() -> Option<Policy>,
     next: impl FnOnce() -> Option<u64>,
+    has_room: impl FnOnce(u64) -> bool,
 ) -> Result<Policy, Option<NotDelayed>> {
     if number == NO_POLICY {
         return Err(Some(NotDelayed::NoPolicy));
@@ -239,6 +252,9 @@ pub fn decide(
         if before.wrapping_add(1) % policy.frequency != 0 {
             return Err(Some(NotDelayed::Frequency));
         }
+    }
+    if !has_room(policy.delay_ns) {
+        return Err(Some(NotDelayed::Bound));
     }
     Ok(policy)
 }

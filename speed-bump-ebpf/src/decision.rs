@@ -49,5 +49,8 @@ pub fn not_delayed(why: NotDelayed, function: u32) {
         NotDelayed::NotItsFunction => {
             debug!((), "{} in process {} not counted: the process has no such function", function, process)
         }
+        NotDelayed::Bound => {
+            debug!((), "{} in process {} not delayed: by the bound on its thread", function, process)
+        }
     }
 }

@@ -7,6 +7,7 @@
 #![allow(internal_features, reason = "atomic additions, see `count`")]
 
 mod arch;
+mod bucket;
 mod count;
 mod decision;
 mod follow;

@@ -8,8 +8,8 @@ use aya_ebpf::{
     maps::{Array, HashMap, LruHashMap, RingBuf},
 };
 use speed_bump_abi::{
-    CallStack, Coldness, Control, FunctionEntry, FunctionStats, Handshake, Histogram, Policy, PythonKey,
-    SiteArguments, Telltale, TrampolineKey,
+    Bucket, CallStack, Coldness, Control, FunctionEntry, FunctionStats, Handshake, Histogram, Policy,
+    PythonKey, SiteArguments, Telltale, TrampolineKey,
     maps::{EVENTS_BYTES, FAULT_COUNT, Fault, HELD_BYTES, PYTHON_CAPACITY, TRACKED_CAPACITY},
     times::FunctionTimes,
 };
@@ -45,6 +45,8 @@ pub static TIMES: Array<FunctionTimes> = Array::with_max_entries(1, MMAPABLE);
 pub static CALLS: LruHashMap<u64, CallStack> = LruHashMap::with_max_entries(1, 0);
 #[map]
 pub static NO_CALLS: Array<CallStack> = Array::with_max_entries(1, 0);
+#[map]
+pub static BUCKETS: LruHashMap<u64, Bucket> = LruHashMap::with_max_entries(1, 0);
 #[map]
 pub static TRAMPOLINES: HashMap<TrampolineKey, u32> = HashMap::with_max_entries(1, NO_PREALLOC);
 #[map]

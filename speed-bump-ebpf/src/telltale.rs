@@ -10,18 +10,21 @@ use speed_bump_abi::{Coldness, FunctionStats, Telltale, policy::running_median};
 
 use crate::maps::{COLDNESS, TELLTALE};
 
+/// The longest walk that is kept: longer ones were interrupted.
+const MOST_NS: u64 = u16::MAX as u64;
+
 /// What the way back costs more than a warm one after a spin of `spin_ns`, as the last calls tell, in ns.
 #[inline(always)]
 pub fn more_ns(stats: *const FunctionStats, spin_ns: u64) -> u64 {
     // SAFETY: `stats` points to a live map value; any value of it will do.
-    let (last_ns, of_ns) = unsafe {
+    let (last_ns, of) = unsafe {
         (
             u64::from((&raw const (*stats).telltale_ns).read_volatile()),
-            (&raw const (*stats).telltale_of_ns).read_volatile(),
+            (&raw const (*stats).telltale_of).read_volatile(),
         )
     };
     // What was seen after spins of another length says nothing of this one.
-    let last_ns = if of_ns == spin_ns { last_ns } else { 0 };
+    let last_ns = if of == FunctionStats::in_short(spin_ns) { last_ns } else { 0 };
     COLDNESS.get(Coldness::WAY_BACK).map_or(0, |coldness| coldness.more_after_spin_ns(last_ns, spin_ns))
 }
 
@@ -46,9 +49,11 @@ pub fn observe(stats: *mut FunctionStats, spin_ns: u64, ended_ns: u64) {
     // SAFETY: `stats` points to a live map value. A task that preempted this one may do the same: one
     // of the two values stays, and either will do.
     unsafe {
-        let (median_ns, of_ns) = (&raw mut (*stats).telltale_ns, &raw mut (*stats).telltale_of_ns);
-        let last_ns = if of_ns.read_volatile() == spin_ns { median_ns.read_volatile() } else { 0 };
-        median_ns.write_volatile(running_median(u64::from(last_ns), took_ns) as u32);
-        of_ns.write_volatile(spin_ns);
+        let (median_ns, of) = (&raw mut (*stats).telltale_ns, &raw mut (*stats).telltale_of);
+        let this = FunctionStats::in_short(spin_ns);
+        let last_ns = if of.read_volatile() == this { median_ns.read_volatile() } else { 0 };
+        let median = running_median(u64::from(last_ns), took_ns);
+        median_ns.write_volatile(if median > MOST_NS { MOST_NS } else { median } as u16);
+        of.write_volatile(this);
     }
 }

@@ -4,7 +4,7 @@ use aya_ebpf::helpers::bpf_ktime_get_ns;
 use speed_bump_abi::{Coldness, FunctionStats, NO_POLICY, NotDelayed, Policy, policy::decide};
 
 use crate::{
-    count,
+    bucket, count,
     decision::not_delayed,
     histogram,
     maps::{self, COLDNESS, CONTROL, COUNTERS, FUNCTIONS},
@@ -61,16 +61,31 @@ pub fn visit_for<S: Spin>(
 
     let number = entry.policy_or(other);
     let Some(control) = CONTROL.get(0) else { return false };
+    // With a bound, look-ups of the bucket come after this reading: coldness was measured without them.
+    let mut looked_up_ns = 0;
     let decided = decide(
         number,
         || control.is_open(entered_ns),
         || policy::in_force(control, number),
         || Some(count::next(COUNTERS.get_ptr_mut(number)?)),
+        |delay_ns| {
+            let share = bucket::share(control);
+            if share == 0 {
+                return true;
+            }
+            // SAFETY: the helper has no preconditions.
+            looked_up_ns = unsafe { bpf_ktime_get_ns() };
+            bucket::has_room(control, share, delay_ns, entered_ns)
+        },
     );
     let policy = match decided {
         Ok(policy) => policy,
         Err(Some(why)) => {
             not_delayed(why, function);
+            if why == NotDelayed::Bound {
+                // SAFETY: `stats` points to a live map value.
+                unsafe { count::add(&raw mut (*stats).bounded, 1) };
+            }
             return false;
         }
         Err(None) => return false,
@@ -81,7 +96,7 @@ pub fn visit_for<S: Spin>(
     let mut now_ns = entered_ns;
     if lookups_only && let Some(coldness) = COLDNESS.get(Coldness::WAY_IN) {
         // SAFETY: the helper has no preconditions.
-        now_ns = unsafe { bpf_ktime_get_ns() };
+        now_ns = if looked_up_ns == 0 { unsafe { bpf_ktime_get_ns() } } else { looked_up_ns };
         // SAFETY: `stats` points to a live map value; any value of it will do.
         let ended_ns = unsafe { (&raw const (*stats).ended_ns).read_volatile() };
         overhead_ns += coldness.more_after_gap_ns(now_ns - entered_ns, entered_ns.saturating_sub(ended_ns));

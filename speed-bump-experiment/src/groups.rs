@@ -21,43 +21,13 @@ pub enum GroupBy {
     Thread,
 }
 
-/// From the widest to the narrowest.
-const LEVELS: [GroupBy; 4] = [GroupBy::Thread, GroupBy::Package, GroupBy::Module, GroupBy::Class];
-/// The most groups of one level.
-const MAX_PER_LEVEL: usize = 2;
-/// The most groups of all levels.
-const MAX_GROUPS: usize = 4;
-
-/// Groups to test if all functions show alike, so that only their own times differ: the threads that take the
-/// most time, within the first of them the folders, then files and classes. `own` is a function's own time.
-pub(super) fn drill_down(candidates: &[(u32, &Candidate)], own: impl Fn(u32) -> f64) -> Vec<Group> {
-    let taken = |group: &Group| group.members.iter().map(|of| own(*of)).sum::<f64>();
-    let mut within = candidates.to_vec();
-    let mut all: Vec<Group> = Vec::new();
-    for by in LEVELS {
-        let mut parts = groups(within.iter().copied(), by);
-        if parts.len() < 2 {
-            continue;
-        }
-        parts.sort_by(|a, b| taken(b).total_cmp(&taken(a)));
-        let first = parts[0].members.clone();
-        // A group of one function is tested as that function.
-        parts.retain(|part| part.members.len() > 1);
-        parts.truncate(MAX_PER_LEVEL);
-        all.extend(parts.into_iter().map(|part| Group { beside_members: true, ..part }));
-        within.retain(|(number, _)| first.contains(number));
-    }
-    all.truncate(MAX_GROUPS);
-    all
-}
-
 /// Groups these numbered candidates. Each candidate is in one group.
 pub fn groups<'a>(candidates: impl Iterator<Item = (u32, &'a Candidate)>, by: GroupBy) -> Vec<Group> {
     let mut groups: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for (number, candidate) in candidates {
         groups.entry(name(candidate, by)).or_default().push(number);
     }
-    let group = |(name, members)| Group { name, members, shares_slack: false, beside_members: false };
+    let group = |(name, members)| Group { name, members };
     groups.into_iter().map(group).collect()
 }
 
@@ -99,11 +69,7 @@ fn class(name: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        TargetKind,
-        record::Sharing,
-        units::{Nanos, Pid},
-    };
+    use crate::{TargetKind, record::Origin, units::Nanos};
 
     fn candidate(file: &str, name: &str) -> Candidate {
         Candidate {
@@ -111,8 +77,10 @@ mod tests {
             file: file.into(),
             line: None,
             kind: TargetKind::Python,
+            origin: Origin::Service,
             calls: 1,
             own_ns: None,
+            waited_ns: None,
             floor_ns: Nanos(40),
             sampled: None,
             sharing: None,
@@ -129,36 +97,6 @@ mod tests {
         ];
         let groups = groups((0..).zip(&candidates), by);
         groups.into_iter().map(|group| (group.name, group.members)).collect()
-    }
-
-    #[test]
-    fn the_group_that_takes_the_most_is_divided_further() {
-        let of = |file: &str, name: &str, thread: i32| {
-            let threads = Pid::new(thread).into_iter().collect();
-            let sharing = Some(Sharing { threads, with_units: None });
-            Candidate { sharing, ..candidate(file, name) }
-        };
-        let candidates = [
-            of("/a/b/one.py", "Handler.reply", 7),
-            of("/a/b/one.py", "Handler.read", 7),
-            of("/a/b/one.py", "main", 7),
-            of("/a/b/two.py", "write", 7),
-            of("/a/c/three.py", "log", 7),
-            of("/a/c/three.py", "flush", 8),
-        ];
-        let own = [5.0, 4.0, 1.0, 2.0, 1.0, 1.0];
-        let numbered: Vec<_> = (0..).zip(&candidates).collect();
-        let found = drill_down(&numbered, |of| own[of as usize]);
-        assert!(found.iter().all(|group| group.beside_members));
-        let found: Vec<_> = found.iter().map(|of| (of.name.as_str(), of.members.clone())).collect();
-        let expected = [
-            ("thread 7", vec![0, 1, 2, 3, 4]),
-            ("/a/b", vec![0, 1, 2, 3]),
-            ("/a/b/one.py", vec![0, 1, 2]),
-            ("Handler (/a/b/one.py)", vec![0, 1]),
-        ];
-        assert_eq!(found, expected);
-        assert_eq!(drill_down(&numbered[..2], |_| 1.0), []);
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! Experiments: which functions of a service matter, by how much, and how sure that is. This crate does not
 //! need Linux.
 //!
-//! [`run`] delays functions by a [`schedule`] on a [`subject`], slice by slice, and keeps what each slice did
-//! as a [`record`]. [`analysis`] computes the findings from a record, and [`report`] shows them.
+//! [`run`] delays functions of a [`subject`] in short [`chips`] of time, and keeps what each one did as a
+//! [`record`]. [`analysis`] computes the findings from a record, and [`report`] shows them.
 
 #![forbid(unsafe_code)]
 
 pub mod analysis;
 pub mod bound;
+pub mod chips;
 pub mod groups;
 pub mod latencies;
 pub mod plan;
@@ -15,8 +16,6 @@ pub mod reading;
 pub mod record;
 pub mod report;
 pub mod run;
-pub mod schedule;
-pub mod screen;
 pub mod simulated;
 pub mod subject;
 #[cfg(test)]

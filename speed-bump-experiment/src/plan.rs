@@ -1,88 +1,93 @@
-//! What an experiment would do, and how sure it would be.
+//! What an experiment would do, and what it could tell when.
 
-use std::{f64::consts::PI, time::Duration};
-
-use statrs::distribution::ContinuousCDF as _;
+use std::time::Duration;
 
 use super::{
-    analysis::{
-        estimate::{MIN_BLOCKS, student},
-        ranks,
+    analysis::replay::{Chips, rules},
+    chips::{
+        design::{Asked, Design, Rules},
+        forecast::Forecast,
     },
-    schedule::{LEVELS, MAX_SURVIVORS, Pace, SCREEN_BLOCK, Times, confirm_block_slices},
+    record::Measured,
+    run::{Options, Pace, Times, arms, times},
 };
 use crate::units::Nanos;
 
-/// The noise of slices that it is told for.
-const NOISES: [f64; 4] = [0.01, 0.02, 0.05, 0.1];
+/// What functions are worth that a forecast tells the time of.
+const WORTHS: [f64; 4] = [0.1, 0.05, 0.03, 0.015];
+/// The noise of chips that a plan tells of.
+const NOISES: [f64; 3] = [0.02, 0.05, 0.15];
 
-/// How an experiment would divide its time, and what it could find out in it.
+/// How an experiment would divide its time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// How the time is divided.
     pub times: Times,
-    /// Blocks of the screen; 0 without one.
-    pub screen_blocks: u32,
-    /// Slices of a block of the last phase.
-    pub block: u32,
-    /// Blocks of the last phase.
-    pub blocks: u32,
-    /// By how much a sensitivity is known, either way, by the noise of slices.
-    pub half_widths: Vec<(f64, f64)>,
+    /// All of the time.
+    pub total: Duration,
+    /// What it would ask about.
+    pub asked: Vec<Asked>,
+    /// Its rules.
+    pub rules: Rules,
 }
 
 impl Plan {
-    /// For so many functions that are worth a look, where units come at this pace. `basic` is the basic dose,
-    /// as a share of a unit's time.
-    pub fn of(
-        total: Duration,
-        functions: usize,
-        per_function: bool,
-        pace: Pace,
-        slice: Option<Duration>,
-        basic: f64,
-    ) -> Self {
-        let times = Times::of(total, if per_function { 0 } else { functions }, pace, slice);
-        let is_screened = times.screen.0 > 0;
-        let (looked_at, rest) = if is_screened { (functions.min(MAX_SURVIVORS), 1) } else { (functions, 0) };
-        let block = confirm_block_slices(looked_at + rest);
-        let blocks = (times.slices_in(times.confirm) / block.max(1)).max(MIN_BLOCKS as u32);
-        let screen_blocks = times.slices_in(times.screen) / SCREEN_BLOCK as u32;
-        let dose = basic * LEVELS.iter().sum::<f64>() / LEVELS.len() as f64;
-        let quantile = student(blocks as usize - 1).map_or(f64::NAN, |t| t.inverse_cdf(0.975));
-        // Of the difference of two slices, and what ranks lose where noise is normal.
-        let efficiency = if (blocks as usize) < ranks::MIN { 1.0 } else { 3.0 / PI };
-        let spread = (2.0 / efficiency).sqrt();
-        let half = |noise: f64| quantile * noise * spread / (dose * f64::from(blocks).sqrt());
-        let half_widths = NOISES.map(|noise| (noise, half(noise))).to_vec();
-        Self { times, screen_blocks, block, blocks, half_widths }
+    /// For the functions of this record, which has no slices yet, where units come at this pace.
+    pub fn new(options: &Options, measured: &Measured, pace: Pace) -> Self {
+        let mut measured = measured.clone();
+        let arms = arms(&mut measured, pace.unit, options.group);
+        let asked = Chips::new(&measured, arms, pace.unit).asked(&measured);
+        Self { times: times(options, pace), total: options.total, asked, rules: rules(&measured) }
     }
 
     /// In words.
     pub fn lines(&self) -> Vec<String> {
-        let Times { slice, burn_in, census, titrate, screen, confirm } = self.times;
+        let Times { slice, burn_in, census } = self.times;
         let mut lines = vec![
+            format!("census: {}, no delays", rounded(census)),
             format!(
-                "slices: {} and {} before each, in which a change settles",
+                "then chips of {}, and {} before each: in each one a function is delayed or not, at random",
                 rounded(slice),
                 rounded(burn_in)
             ),
-            format!("census: {}, no delays", rounded(census)),
-            format!("titrate: up to {}, everything at once", rounded(titrate)),
         ];
-        if screen.0 > 0 {
-            let blocks = self.screen_blocks;
-            lines.push(format!("screen: {}, {blocks} blocks of {SCREEN_BLOCK} slices", rounded(screen)));
-        }
-        lines.push(format!("confirm: {}, {} blocks of {} slices", rounded(confirm), self.blocks, self.block));
-        lines.extend(self.half_widths.iter().map(|(noise, half)| {
-            format!(
-                "where slices differ by {:.0} %, the sensitivity of a function is known to ± {half:.2}",
-                noise * 100.0
-            )
+        lines.extend(NOISES.iter().map(|noise| {
+            let said = forecast(&self.asked, self.rules, *noise, self.times, Nanos::from(self.total));
+            let said = said.unwrap_or_else(|| "this time is not enough".to_owned());
+            format!("where chips differ by {:.0} %: {said}", noise * 100.0)
         }));
         lines
     }
+}
+
+/// `by 20s functions worth over 5.0 %, by 60s over 3.0 %`: when what is told, counted from the beginning of
+/// the census, within this time. `None` if nothing is.
+pub fn forecast(asked: &[Asked], rules: Rules, noise: f64, times: Times, total: Nanos) -> Option<String> {
+    let forecast = Forecast { asked, rules, noise };
+    let chip = times.whole_slice().0 as f64;
+    // No function is worth more than it takes.
+    let most = asked.iter().filter_map(|of| of.share).fold(0.0, f64::max);
+    let worths = WORTHS.into_iter().chain([rules.worth]);
+    let worths = worths.filter(|worth| *worth >= rules.worth && *worth < most);
+    let mut parts: Vec<(u64, f64)> = Vec::new();
+    for worth in worths {
+        let Some(chips) = forecast.chips_for(worth) else { continue };
+        let chips = chips.max(rules.min_chips as f64).max(Design::FIRST_LOOK as f64);
+        let seconds = ((times.census.0 as f64 + chips * chip) / 1e9).ceil() as u64;
+        if seconds.saturating_mul(1_000_000_000) > total.0 {
+            continue;
+        }
+        match parts.last_mut() {
+            Some(last) if last.0 == seconds => last.1 = worth,
+            _ => parts.push((seconds, worth)),
+        }
+    }
+    let (first, rest) = parts.split_first()?;
+    let mut said = format!("by {}s functions worth over {:.1} %", first.0, first.1 * 100.0);
+    for (seconds, worth) in rest {
+        said += &format!(", by {seconds}s over {:.1} %", worth * 100.0);
+    }
+    Some(said)
 }
 
 /// To tenths of a second, or milliseconds.
@@ -94,36 +99,41 @@ fn rounded(time: Nanos) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::{Options, Pace, times};
 
-    const PACE: Pace = Pace { unit: 1e6, under_way: None };
-
-    #[test]
-    fn shorter_slices_make_it_surer() {
-        let plan = |under_way| {
-            let pace = Pace { under_way, ..PACE };
-            Plan::of(Duration::from_secs(120), 3, false, pace, None, 0.09)
+    fn plan(seconds: u64) -> Plan {
+        let total = Duration::from_secs(seconds);
+        let options = Options { quick: true, ..Options::new(total) };
+        let times = times(&options, Pace { unit: 10e6, under_way: Some(1.0) });
+        let asked = vec![Asked { share: Some(0.2), thread: 0 }; 10];
+        let rules = Rules {
+            worth: 0.01,
+            threshold: 0.1,
+            max_slowdown: 0.2,
+            min_chips: 0,
+            matters_error: 0.05,
+            does_not_error: 0.1,
         };
-        let (known, unknown) = (plan(Some(1.0)), plan(None));
-        assert_eq!((known.times.slice, unknown.times.slice), (Nanos(40_000_000), Nanos(150_000_000)));
-        assert!(known.half_widths[0].1 < unknown.half_widths[0].1, "{known:?}");
-    }
-
-    #[test]
-    fn more_time_and_fewer_functions_make_it_surer() {
-        let half = |seconds, functions| {
-            let plan = Plan::of(Duration::from_secs(seconds), functions, false, PACE, None, 0.09);
-            plan.half_widths[1].1
-        };
-        assert!(half(120, 3) < half(120, 8) && half(240, 3) < half(120, 3));
-        assert!((0.02..0.2).contains(&half(120, 3)), "{}", half(120, 3));
+        Plan { times, total, asked, rules }
     }
 
     #[test]
     fn it_is_told_in_words() {
-        let lines = Plan::of(Duration::from_secs(120), 20, false, PACE, None, 0.09).lines();
-        assert_eq!(lines[1], "census: 7.2s, no delays");
-        assert!(lines.iter().any(|line| line.starts_with("screen: 42s, ")), "{lines:?}");
-        let few = Plan::of(Duration::from_secs(120), 2, false, PACE, None, 0.09).lines();
-        assert!(!few.iter().any(|line| line.starts_with("screen")), "{few:?}");
+        let lines = plan(120).lines();
+        assert_eq!(lines[0], "census: 3s, no delays");
+        assert_eq!(
+            lines[1],
+            "then chips of 80ms, and 0ns before each: in each one a function is delayed or not, at random"
+        );
+        assert!(lines[2].starts_with("where chips differ by 2 %: by "), "{lines:?}");
+        assert!(lines[2].ends_with("over 1.0 %"), "{lines:?}");
+        // More noise tells less.
+        assert!(!lines[4].contains("over 1.0 %"), "{lines:?}");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_promised() {
+        let lines = plan(4).lines();
+        assert_eq!(lines[4], "where chips differ by 15 %: this time is not enough");
     }
 }

@@ -3,9 +3,11 @@
 mod around;
 mod load_change;
 mod metrics;
+mod origin;
 mod sampling;
 mod sharing;
 mod slice;
+mod wait;
 
 use std::path::PathBuf;
 
@@ -16,15 +18,21 @@ use super::analysis::{
     load,
 };
 use crate::{TargetKind, units::Nanos};
-pub use around::Around;
+pub use around::{Around, ThreadTime};
 pub use load_change::LoadChange;
 pub use metrics::{MetricReading, Quantiles, Quantity};
+pub use origin::Origin;
 pub use sampling::{Sampled, Sampling};
 pub use sharing::{InCommon, Sharing};
 pub use slice::{Delivered, Mark, Slice, Treatment};
+pub use wait::Wait;
 
-/// The name of this format. An incompatible change gets a new number.
-pub const SCHEMA: &str = "speed-bump/experiment/1";
+/// The name of this format. What readers would notice changes the number.
+pub const SCHEMA: &str = "speed-bump/experiment/2";
+/// Up to this many functions that a user names are all tried, however little time they take.
+const NAMED: usize = 20;
+/// The one before, which is still read: its slices are taken for chips.
+pub const SCHEMA_1: &str = "speed-bump/experiment/1";
 
 /// An experiment with its findings.
 #[derive(Clone, Debug, Serialize)]
@@ -74,14 +82,24 @@ pub struct Measured {
     /// Functions that are delayed together, by their numbers in slices.
     #[serde(default)]
     pub groups: Vec<Group>,
-    /// The time without delays in which calls were timed.
+    /// The functions, or groups of them, that were asked about, in the order of the fit; none in a record of
+    /// [`SCHEMA_1`].
+    #[serde(default)]
+    pub arms: Vec<Treatment>,
+    /// The stretch without delays in which calls were timed.
     pub census: Census,
     /// The sampling that chose the functions; `None` if they were named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<Sampling>,
+    /// What threads that do units waited for, the longest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<Wait>,
     /// What changed around the experiment, from the first slice to the last; `None` if unknown.
     #[serde(default)]
     pub around: Option<Around>,
+    /// The busiest threads of the service during the experiment, the busiest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub threads: Vec<ThreadTime>,
     /// Why calls of the functions were missed, in the census or later. Then there is no verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missed_calls: Vec<String>,
@@ -121,10 +139,11 @@ pub struct Rules {
     pub threshold: f64,
     /// How much longer a unit may take, as a share of its time.
     pub max_slowdown: f64,
+    /// Chips that a verdict needs: a machine that is disturbed for a moment is not all that it rests on.
+    #[serde(default)]
+    pub min_chips: usize,
     /// Whether, by the user, clients send the next request as soon as they have an answer.
     pub closed_loop: bool,
-    /// Planned blocks of the last phase; verdicts are computed after each quarter of them.
-    pub planned_blocks: u32,
 }
 
 /// The unit of work.
@@ -158,10 +177,18 @@ pub struct Candidate {
     pub line: Option<u32>,
     /// What kind of function.
     pub kind: TargetKind,
+    /// Whose code it is.
+    #[serde(default)]
+    pub origin: Origin,
     /// Calls in the census.
     pub calls: u64,
-    /// Time in the function without other candidates, in the census; `None` if it could not be timed.
+    /// Time in the function without other candidates and without waits, in the census; `None` if it could not
+    /// be timed.
     pub own_ns: Option<Nanos>,
+    /// How long it waited in that time: without a processor, by samples; `None` if unknown. Then `own_ns`
+    /// includes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited_ns: Option<Nanos>,
     /// The smallest possible delay of a call.
     pub floor_ns: Nanos,
     /// What sampling saw of it; `None` if functions were named.
@@ -179,11 +206,6 @@ pub struct Group {
     pub name: String,
     /// Their numbers.
     pub members: Vec<u32>,
-    /// Whether they form a group because each of them alone stayed hidden.
-    pub shares_slack: bool,
-    /// Whether reports also list its functions one by one.
-    #[serde(default)]
-    pub beside_members: bool,
 }
 
 /// The time in which calls were timed, without delays.
@@ -205,12 +227,16 @@ pub struct Census {
 pub enum PhaseKind {
     /// No delays: measures the time per unit and its variation.
     Census,
-    /// All functions at once, with delays that double.
+    /// All functions at once, with delays that double. Of [`SCHEMA_1`], as the next two.
     Titrate,
     /// Random halves of all functions.
     Screen,
     /// The remaining functions, one at a time.
     Confirm,
+    /// Chips: each undecided function is delayed or not, by its own coin.
+    Test,
+    /// Larger and smaller doses of the functions that were found, one at a time: where delays begin to show.
+    Ladder,
     /// No delays: checks that the service is as before.
     Recover,
 }
@@ -254,11 +280,22 @@ impl Measured {
     }
 
     /// The candidates that are worth an experiment, by number, if a unit takes `unit` ns: those that are
-    /// called, take enough time to matter, and can have small enough delays.
+    /// called, take enough time to matter, and can have small enough delays. A few that the user named need
+    /// not take enough time.
     pub fn worth_it(&self, unit: f64) -> impl Iterator<Item = (u32, &Candidate)> {
-        let least = self.rules.worth * unit;
+        let least = self.least_own(unit);
         self.can_be_delayed(unit)
             .filter(move |(_, candidate)| self.own_per_unit(candidate).is_none_or(|own| own >= least))
+    }
+
+    /// The least own time per unit, in ns, that is worth an experiment: any, if the user named the functions.
+    pub(crate) fn least_own(&self, unit: f64) -> f64 {
+        if self.are_named() { 0.0 } else { self.rules.worth * unit }
+    }
+
+    /// Whether the user named the functions, and not too many to try them all.
+    pub(crate) fn are_named(&self) -> bool {
+        self.sampling.is_none() && self.candidates.len() <= NAMED
     }
 
     /// The candidates that are called and can have small enough delays.
@@ -281,19 +318,6 @@ impl Measured {
         least > self.rules.max_slowdown * unit
     }
 
-    /// The functions and groups that the last phase tested, and the rest if there was one, in order.
-    pub fn treated(&self) -> Vec<Treatment> {
-        let treatments = self.of_phase(PhaseKind::Confirm).map(|slice| slice.treatment);
-        let is_tried = |of: &Treatment| match of {
-            Treatment::Function { .. } | Treatment::Group { .. } | Treatment::Rest => true,
-            Treatment::Control | Treatment::Placebo | Treatment::Several => false,
-        };
-        let mut treated: Vec<Treatment> = treatments.filter(is_tried).collect();
-        treated.sort_unstable();
-        treated.dedup();
-        treated
-    }
-
     /// The candidates that a treatment delays.
     pub fn members(&self, treatment: Treatment) -> Vec<u32> {
         match treatment {
@@ -301,18 +325,8 @@ impl Measured {
             Treatment::Group { group } => {
                 self.groups.get(group as usize).map(|of| of.members.clone()).unwrap_or_default()
             }
-            Treatment::Rest => self.rest(),
-            Treatment::Control | Treatment::Placebo | Treatment::Several => Vec::new(),
+            Treatment::Control | Treatment::Placebo | Treatment::Rest | Treatment::Several => Vec::new(),
         }
-    }
-
-    /// The candidates of the rest, in order.
-    pub fn rest(&self) -> Vec<u32> {
-        let slices = self.of_phase(PhaseKind::Confirm).filter(|slice| slice.treatment == Treatment::Rest);
-        let mut rest: Vec<u32> = slices.flat_map(|slice| slice.doses.iter().map(|(of, _)| *of)).collect();
-        rest.sort_unstable();
-        rest.dedup();
-        rest
     }
 
     /// Calls of a candidate per unit, from the census.
@@ -322,6 +336,11 @@ impl Measured {
 
     /// Own time of a candidate per unit, in ns, from the census.
     pub fn own_per_unit(&self, candidate: &Candidate) -> Option<f64> {
-        candidate.own_ns.map(|own| own.0 as f64 / self.census.units.max(1.0))
+        candidate.own_ns.map(|own| self.per_unit(own))
+    }
+
+    /// A time of the census, per unit, in ns.
+    pub(crate) fn per_unit(&self, time: Nanos) -> f64 {
+        time.0 as f64 / self.census.units.max(1.0)
     }
 }

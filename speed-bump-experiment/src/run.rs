@@ -1,45 +1,56 @@
 //! The experiment itself, phase by phase, on a [`Subject`]. However it ends, no delay is left.
 
-pub mod confirm;
+mod arms;
+mod bounded;
+mod ladder;
 mod load;
 mod readings;
 mod runs;
-mod screening;
 mod slices;
 mod steps;
+mod test;
 mod time;
-mod titration;
+mod times;
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 
 use super::{
-    analysis::{outliers, ranks},
+    analysis::{
+        findings, outliers,
+        replay::{Chips, rules},
+    },
     bound::{Bound, Window},
-    groups::{GroupBy, groups},
+    groups::GroupBy,
+    plan::forecast,
     record::{By, Census, Mark, Measured, Phase, PhaseKind, Slice, Treatment},
-    schedule::{MAX_SURVIVORS, Pace, Times},
     subject::{Subject, SubjectError},
 };
 use crate::units::Nanos;
+pub(crate) use arms::arms;
 use load::Load;
 use readings::Readings;
+use slices::Edge;
 use steps::Steps;
 pub use time::no_room;
-use titration::Titrated;
+pub use times::{Pace, Times};
 
 /// Slices without delays before the first delay, at least.
 const CENSUS_SLICES: u32 = 8;
 /// So often it is looked at whether the service has settled.
 const CENSUS_ROUNDS: u32 = 3;
 /// A service has not settled while units take so much more or less time in the second half of a census.
-const UNSETTLED: f64 = 0.05;
+const UNSETTLED: f64 = 0.03;
 /// And that by so many standard errors.
 const UNSETTLED_ERRORS: f64 = 4.0;
 /// And where each is a run of a benchmark.
 const CENSUS_RUNS: u32 = 4;
+/// Without a unit under way for more than this share of the time, a service waits for requests.
+const IDLE: f64 = 0.1;
+/// From so many slices on, a few that are far off do not count.
+const MIN_FOR_MEDIAN: usize = 20;
 /// Slices differ by this at least: few of them may be alike by chance.
 const MIN_NOISE: f64 = 0.005;
 
@@ -50,11 +61,9 @@ pub struct Options {
     pub total: Duration,
     /// What is measured of a slice; by itself where it is not given.
     pub slice: Option<Duration>,
-    /// Whether all functions are looked at one by one, without a screen.
-    pub per_function: bool,
     /// Whether functions are looked at together, by where they are defined.
     pub group: Option<GroupBy>,
-    /// The doses of the last phase, as shares of a unit's time; by itself where there are none.
+    /// The doses of functions, as shares of a unit's time; the bound of the slow-down where there are none.
     pub doses: Vec<f64>,
     /// The longest delay of a call.
     pub longest_call: Nanos,
@@ -66,6 +75,8 @@ pub struct Options {
     pub wait_load: Duration,
     /// Whether metrics can be read at any time, and in no time: then slices may be short.
     pub quick: bool,
+    /// Whether to delay nothing, and record chips alone.
+    pub record: bool,
 }
 
 /// What an experiment is doing.
@@ -83,11 +94,10 @@ pub struct Now {
 
 impl Options {
     /// One of so long, where nothing else is asked for.
-    pub fn of(total: Duration) -> Self {
+    pub fn new(total: Duration) -> Self {
         Self {
             total,
             slice: None,
-            per_function: false,
             group: None,
             doses: Vec::new(),
             longest_call: Nanos(10_000_000),
@@ -95,6 +105,7 @@ impl Options {
             runs: false,
             wait_load: Duration::from_secs(30),
             quick: false,
+            record: false,
         }
     }
 }
@@ -113,7 +124,7 @@ pub fn run(
     // A census is of one run.
     let first = if options.runs { end_ns.0.saturating_sub(start_ns.0) as f64 } else { unit };
     let pace = Pace { unit: first, under_way: None };
-    let times = times(options, measured.candidates.len(), pace);
+    let times = times(options, pace);
     let begun = subject.now();
     let load = Load::new(unit);
     let mut runner = Runner {
@@ -129,6 +140,8 @@ pub fn run(
         window: Window::default(),
         readings: Readings::default(),
         load,
+        latest: VecDeque::new(),
+        edges: VecDeque::new(),
         watch,
         phase: PhaseKind::Census,
         ends: begun,
@@ -174,13 +187,9 @@ enum Stop {
     Invalid(String),
 }
 
-/// How the time is divided among so many functions.
-pub fn times(options: &Options, functions: usize, pace: Pace) -> Times {
-    if options.runs {
-        Times::of_runs(options.total, functions, pace.unit)
-    } else {
-        Times::of(options.total, functions, pace, options.slice)
-    }
+/// How the time is divided.
+pub fn times(options: &Options, pace: Pace) -> Times {
+    if options.runs { Times::of_runs(options.total, pace.unit) } else { Times::new(options, pace) }
 }
 
 /// An experiment under way.
@@ -202,6 +211,10 @@ struct Runner<'a> {
     window: Window,
     readings: Readings,
     load: Load,
+    /// Times per unit of the latest slices with and without delays, in ns.
+    latest: VecDeque<f64>,
+    /// Beginnings of the latest slices.
+    edges: VecDeque<Edge>,
     watch: &'a mut dyn FnMut(&Measured, Now),
     phase: PhaseKind,
     ends: Nanos,
@@ -211,28 +224,63 @@ struct Runner<'a> {
 impl Runner<'_> {
     fn all_phases(&mut self) -> Result<(), Stop> {
         self.census()?;
-        let arms = self.arms();
+        self.choose_measure();
+        let arms = arms(&mut self.measured, self.unit, self.options.group);
         let unit = if self.options.runs { self.pace_of_runs() } else { self.pace };
         // Little's law.
         let latency = self.latency.filter(|_| self.options.quick);
         let under_way = latency.map(|latency| latency / self.pace);
         let census = self.times.slice;
-        self.times = times(self.options, self.screened_of(&arms), Pace { unit, under_way });
+        self.times = times(self.options, Pace { unit, under_way });
         // Shorter slices differ more from each other.
         self.noise *= (census.0 as f64 / self.times.slice.0.max(1) as f64).sqrt().max(1.0);
+        if self.options.record {
+            self.record()?;
+            return self.recover();
+        }
         if arms.is_empty() {
             return Ok(());
         }
-        let titrated = self.titrate(&arms)?;
-        if let Titrated::Reacts { share, up } = titrated {
-            let (survivors, rest) = if self.screened_of(&arms) > MAX_SURVIVORS {
-                self.screen(&arms, share, up)?
-            } else {
-                (arms, Vec::new())
-            };
-            self.confirm(survivors, &rest, share, up)?;
-        }
+        self.measured.rules.min_chips = self.min_chips();
+        self.tell_forecast(&arms);
+        self.test(arms)?;
+        self.ladder()?;
         self.recover()
+    }
+
+    /// Adds to what is said of the census when the experiment will be able to tell what.
+    fn tell_forecast(&mut self, arms: &[Treatment]) {
+        let asked = Chips::new(&self.measured, arms.to_vec(), self.unit).asked(&self.measured);
+        let total = Nanos::from(self.options.total);
+        let said = forecast(&asked, rules(&self.measured), self.noise, self.times, total);
+        if let (Some(said), Some(census)) = (said, self.measured.phases.last_mut()) {
+            census.outcome += &format!("; {said}");
+        }
+    }
+
+    /// Records chips without delays until the time is up.
+    fn record(&mut self) -> Result<(), Stop> {
+        let time = self.time_left();
+        self.begin_phase(PhaseKind::Test, time);
+        let mut block = 0;
+        while self.time_left().0 > 0 {
+            self.slice(block, Treatment::Control, &[])?;
+            block += 1;
+        }
+        self.end_phase(&format!("{block} chips without delays were recorded"));
+        Ok(())
+    }
+
+    /// Where no unit is under way for a part of the time, requests come when they like: their latency counts,
+    /// and not how many there are.
+    fn choose_measure(&mut self) {
+        let is_idle = findings::idle(&self.measured).is_some_and(|share| share > IDLE);
+        let is_open = is_idle && self.latency.is_some() && !self.measured.rules.closed_loop;
+        if self.measured.by == By::Throughput && is_open && !self.options.runs {
+            self.measured.by = By::Latency;
+            self.learn_unit(PhaseKind::Census);
+            self.noise = self.noise(PhaseKind::Census).max(self.noise);
+        }
     }
 
     /// What a unit takes without delays, and how that varies. While a service still changes by itself, it is
@@ -321,40 +369,6 @@ impl Runner<'_> {
         (change.abs() > UNSETTLED && (after - before).abs() > UNSETTLED_ERRORS * error).then_some(change)
     }
 
-    /// The functions, or groups of them, that are worth an experiment, the one with the most time of its own
-    /// first.
-    fn arms(&mut self) -> Vec<Treatment> {
-        let measured = &mut self.measured;
-        let mut arms: Vec<Treatment> = match self.options.group {
-            None => {
-                let worth_it = measured.worth_it(self.unit);
-                worth_it.map(|(candidate, _)| Treatment::Function { candidate }).collect()
-            }
-            Some(by) => {
-                measured.groups = groups(measured.can_be_delayed(self.unit), by);
-                let least = measured.rules.worth * self.unit;
-                let numbered = (0..).zip(&measured.groups);
-                let is_worth_it = |members: &[u32]| {
-                    members.iter().any(|of| measured.own_of(*of).is_none())
-                        || members.iter().filter_map(|of| measured.own_of(*of)).sum::<f64>() >= least
-                };
-                let worth_it = numbered.filter(|(_, group)| is_worth_it(&group.members));
-                worth_it.map(|(group, _)| Treatment::Group { group }).collect()
-            }
-        };
-        let measured = &self.measured;
-        let own = |arm: &Treatment| -> f64 {
-            measured.members(*arm).iter().filter_map(|of| measured.own_of(*of)).sum()
-        };
-        arms.sort_by(|a, b| own(b).total_cmp(&own(a)));
-        arms
-    }
-
-    /// How many functions or groups a screen would be of.
-    fn screened_of(&self, arms: &[Treatment]) -> usize {
-        if self.options.per_function { 0 } else { arms.len() }
-    }
-
     /// Whether the service is as before.
     fn recover(&mut self) -> Result<(), Stop> {
         self.begin_phase(PhaseKind::Recover, Nanos(0));
@@ -424,7 +438,7 @@ impl Runner<'_> {
         let times: Vec<f64> = controls.map(|slice| slice.time_per_unit(self.measured.by)).collect();
         let mean = times.iter().sum::<f64>() / times.len() as f64;
         let mut steps: Vec<f64> = times.windows(2).map(|pair| (pair[0] - pair[1]).abs()).collect();
-        let step = if steps.len() < ranks::MIN {
+        let step = if steps.len() < MIN_FOR_MEDIAN {
             (steps.iter().map(|step| step * step).sum::<f64>() / (steps.len() as f64).max(1.0)).sqrt()
         } else {
             outliers::deviation(&mut steps)

@@ -9,7 +9,7 @@ use statrs::distribution::{ContinuousCDF as _, Normal};
 
 use super::subject::{Counts, Sample, Subject, SubjectError};
 use crate::units::Nanos;
-pub use record::{record, sweep};
+pub use record::{record, sweep, sweep_of};
 
 /// How often noise changes.
 const STEP: f64 = 50e6;
@@ -154,6 +154,7 @@ impl Subject for Simulated {
             calls: of[0] as u64,
             asked: Nanos(of[1] as u64),
             delivered: Nanos(of[2] as u64),
+            ..Counts::default()
         };
         Ok(Sample {
             at: self.now(),

@@ -14,6 +14,15 @@ pub trait Subject {
     /// The old doses stay in effect.
     fn set(&mut self, doses: &[(u32, Nanos)]) -> Result<Nanos, SubjectError>;
 
+    /// Bounds what each thread is delayed, whatever the doses are: to this share of the time, 1 at most,
+    /// within windows of this length. Does nothing where that is impossible.
+    ///
+    /// # Errors
+    /// The former bound stays.
+    fn bound(&mut self, _share: f64, _window: Nanos) -> Result<(), SubjectError> {
+        Ok(())
+    }
+
     /// The counts so far.
     ///
     /// # Errors
@@ -97,6 +106,10 @@ pub struct Counts {
     pub asked: Nanos,
     /// The total delivered delay.
     pub delivered: Nanos,
+    /// Calls that the bound on their thread left without their delay.
+    pub bounded: u64,
+    /// Calls that were to be delayed and could not be.
+    pub missed: u64,
 }
 
 /// Why an experiment cannot continue.

@@ -10,8 +10,13 @@ use crate::units::Nanos;
 
 /// A slice of a second with this many units, and this delay of candidate 0.
 pub(crate) fn slice(phase: PhaseKind, block: u32, treatment: Treatment, units: f64, delay: u64) -> Slice {
-    let delivered =
-        Delivered { candidate: 0, calls: units as u64, asked_ns: Nanos(delay), delivered_ns: Nanos(delay) };
+    let delivered = Delivered {
+        candidate: 0,
+        calls: units as u64,
+        asked_ns: Nanos(delay),
+        delivered_ns: Nanos(delay),
+        bounded_ns: Nanos(0),
+    };
     let is_delayed = delay > 0;
     Slice {
         phase,

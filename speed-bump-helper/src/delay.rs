@@ -9,7 +9,7 @@ use core::{
 };
 
 use speed_bump_abi::{
-    Control, FunctionEntry, Gaps, Histogram, Policy,
+    Control, FunctionEntry, Gaps, Histogram, NotDelayed, Policy,
     control_block::{Calls, Clock, Turns},
     policy::decide,
 };
@@ -17,7 +17,7 @@ use speed_bump_abi::{
 use crate::{
     arch,
     block::{Block, BlockDelays},
-    clock,
+    buckets, clock,
     cold::{self, ReportedBy},
     life,
     locks::Lock,
@@ -73,6 +73,7 @@ const MEASUREMENTS: u32 = 64;
 /// Starts a session: forgets all about its calls except how Python reports them.
 pub(crate) fn begin(reported_by: ReportedBy) {
     cold::begin(reported_by);
+    buckets::begin();
     if Api::found().is_some_and(|api| !api.version.free_threaded) {
         life::count_alone();
     }
@@ -142,13 +143,20 @@ pub(crate) fn visit(
         || is_open(&control(block), &KNOWN, heard),
         || in_force(block, delays, number),
         || delays.turns(number).map(|turns| next(turns, alone)),
+        |delay_ns| {
+            let bound = control(block).bound;
+            !bound.is_set() || buckets::have_room(bound, delays.units(delay_ns), heard())
+        },
     );
     match decided {
         Ok(policy) => {
             delay(block, delays, function, calls, policy.delay_ns, heard());
             true
         }
-        Err(_) => {
+        Err(why) => {
+            if why == Some(NotDelayed::Bound) {
+                calls.bounded.fetch_add(1, Ordering::Relaxed);
+            }
             let at_once = AT_ONCE.load(Ordering::Relaxed);
             if at_once != 0 {
                 AT_ONCE.store(at_once - 1, Ordering::Relaxed);
@@ -205,15 +213,14 @@ fn is_open(control: &Control, known: &Known, heard: impl FnOnce() -> u64) -> boo
 /// The block's window, at this moment.
 #[inline]
 fn control(block: Block) -> Control {
-    let [start, end, stop, expires, generation] = &block.head().control;
-    let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
-    Control::from_words([read(start), read(end), read(stop), read(expires), read(generation)])
+    let words = &block.head().control;
+    Control::from_words(words.each_ref().map(|word| word.load(Ordering::Relaxed)))
 }
 
 /// The row in force. If the loader has switched meanwhile, the new one.
 #[inline]
 fn in_force(block: Block, delays: BlockDelays, number: u32) -> Option<Policy> {
-    let [.., generation] = &block.head().control;
+    let [_, _, _, _, generation, _, _] = &block.head().control;
     let before = generation.load(Ordering::Acquire);
     let policy = delays.policy(number, before)?;
     let after = generation.load(Ordering::Acquire);
@@ -354,7 +361,7 @@ mod tests {
         };
         let known = Known { begun: AtomicU64::new(0), ended: AtomicU64::new(0) };
         let mut looks = 0;
-        let endless = Control { start_ns: 10, end_ns: u64::MAX, stop: 0, expires_ns: 100, generation: 0 };
+        let endless = Control { start_ns: 10, end_ns: u64::MAX, expires_ns: 100, ..Control::default() };
         assert!(!at(9, &mut looks, &endless, &known));
         assert!(at(10, &mut looks, &endless, &known));
         assert_eq!(looks, 2);

@@ -25,6 +25,7 @@ mod arch;
 mod attach;
 mod audit;
 mod block;
+mod buckets;
 mod clock;
 mod cold;
 mod coverage;

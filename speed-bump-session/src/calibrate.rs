@@ -208,6 +208,7 @@ impl Bench {
             functions,
             histograms,
             times: false,
+            bound: false,
             trampolines: 0,
             python_usdt: false,
         };

@@ -2,7 +2,11 @@
 //!
 //! Each target has a dose. A function has the dose of its target, unless it was given its own.
 
+mod bound;
+
 use std::collections::{BTreeMap, BTreeSet};
+
+pub use bound::{BoundError, DelayBound};
 
 pub use crate::engine::Dose;
 use crate::{

@@ -22,7 +22,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     control::client::sessions,
     engine::EngineChoice,
-    policy::{Dose, PolicyTable},
+    policy::{DelayBound, Dose, PolicyTable},
     probe::resolve::{KnownFunctions, kinds},
     process::{Process, ProcessError},
     python::{entry_source::EntryChoice, main_file},
@@ -44,6 +44,8 @@ pub struct Request {
     pub allow_empty: bool,
     /// What a target gets that leaves it open.
     pub default: Dose,
+    /// What each thread is delayed at most, whatever its doses are; `None`: no bound, now or later.
+    pub bound: Option<DelayBound>,
     /// Who is to spin.
     pub engine: EngineChoice,
     /// How Python calls are to be seen.
@@ -84,6 +86,7 @@ impl Request {
             targets,
             allow_empty: false,
             default: Dose { delay: Nanos(0), frequency: 1 },
+            bound: None,
             engine: EngineChoice::Auto,
             entry: EntryChoice::Auto,
             inject: true,
@@ -278,6 +281,7 @@ fn first_policies(
 fn settings(request: &Request, policies: PolicyTable) -> Settings {
     Settings {
         policies,
+        bound: request.bound,
         start_after: request.start_after,
         duration: request.duration,
         children: request.children,

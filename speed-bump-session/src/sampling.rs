@@ -13,9 +13,12 @@ mod may;
 mod memory;
 pub mod profile;
 mod stacks;
+mod standard_library;
+mod state;
 pub mod threads;
 mod waits;
 mod walk;
+mod whole_stacks;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +28,7 @@ use std::{
 use self::{
     leaves::Leaves,
     may::MayGoOn,
-    profile::Profile,
+    profile::{FunctionSeen, Profile},
     stacks::{Counts, NoStacks, Shared, Stacks},
     waits::Waits,
 };
@@ -34,6 +37,7 @@ use crate::{
     sys::{
         clock::{self, ClockId, now},
         clock_samples::ProcessorClocks,
+        priority::Urgent,
     },
     units::{Nanos, Pid},
 };
@@ -53,6 +57,8 @@ const PROCESSES: usize = 1_024;
 /// The greatest share of a processor for one sample of all stacks. Threads that it leaves out come first in
 /// the next one.
 const LONGEST: Nanos = Nanos(250_000_000);
+/// A thread is urgent as long as each look takes no more processor time than this.
+const BRIEF: Nanos = Nanos(10_000_000);
 /// The most remarks that we report.
 const REMARKS: usize = 100;
 
@@ -94,10 +100,21 @@ pub fn sample(
     let end = begun + Nanos::from(time);
     let mut pace = Pace { interval, looked_again: begun, cost: cost_before };
     let mut next = begun + interval;
+    let mut random = begun.0 | 1;
+    let mut is_brief = true;
     while next <= end && may.go_on() {
+        // On a busy machine an ordinary thread would get a processor, and so sample, mostly while the service
+        // waits. But a process can make looks long: then nothing else is to wait for them.
+        let urgent = is_brief.then(Urgent::begin);
         std::thread::sleep(Duration::from_nanos(next.0.saturating_sub(now().0)));
-        let at = now();
+        let (at, own_before) = (now(), own_time());
         sampler.look(&mut may);
+        is_brief &= own_time().0 - own_before.0 <= BRIEF.0;
+        if let Some(Err(error)) = &urgent {
+            tracing::debug!("samples come late on a busy machine: {error}");
+        }
+        drop(urgent);
+        let took = Nanos(now().0 - at.0);
         if let Some(clocks) = &mut clocks {
             clocks.read(|sample| sampler.add(sample));
         }
@@ -108,13 +125,23 @@ pub fn sample(
                 break;
             }
         }
-        // Missed samples are not repeated.
-        next = Nanos((next.0 + pace.interval.0).max(now().0));
+        // Missed samples are not repeated, and looks take half of the time at most.
+        next = (next + varied(pace.interval, &mut random)).max(now() + took);
     }
     let span = Nanos(now().0 - begun.0);
     let own_cost = Nanos(own_time().0 - cost_before.0);
     let clock = clocks.map(|_| RATE);
     Ok(Profile { span, own_cost, ..sampler.seen(clock, &mut may) })
+}
+
+/// An interval that is a quarter shorter or longer at most, so that samples do not keep step with the service
+/// (xorshift64, Marsaglia 2003).
+fn varied(interval: Nanos, random: &mut u64) -> Nanos {
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    let half = (interval.0 / 2).max(1);
+    Nanos(interval.0 - interval.0 / 4 + *random % half)
 }
 
 /// The sampling interval.
@@ -300,16 +327,33 @@ impl Sampler {
         let (left_out, ran) = self.shared.functions.left_out();
         profile.left_out = left_out;
         profile.ran_unattributed = profile.ran_unattributed + ran;
-        profile.functions = self.shared.functions.seen();
+        let (functions, stacks) = self.shared.functions.seen();
+        profile.functions = functions;
         if let Some(rate) = clock {
             let (functions, seen) = self.leaves.seen(rate, &mut || may.go_on());
             profile.functions.extend(functions);
             profile.clock = Some(seen);
         }
-        profile.remarks = self.remarks.into_iter().chain(profile.not_told()).collect();
-        profile.functions.sort_by(|a, b| {
+        let no_room = stacks.left_out();
+        let no_room = (no_room > 0).then(|| {
+            format!(
+                "{no_room} of {} stacks were left out, as there are too many different ones",
+                profile.samples
+            )
+        });
+        profile.remarks = self.remarks.into_iter().chain(profile.not_told()).chain(no_room).collect();
+        let mut numbered: Vec<(usize, FunctionSeen)> = profile.functions.into_iter().enumerate().collect();
+        numbered.sort_by(|(_, a), (_, b)| {
             b.own.cmp(&a.own).then_with(|| (&a.file, &a.name, a.line).cmp(&(&b.file, &b.name, b.line)))
         });
+        let mut places = vec![0; numbered.len()];
+        for (place, (number, _)) in (0..).zip(&numbered) {
+            if let Some(of) = places.get_mut(*number) {
+                *of = place;
+            }
+        }
+        profile.stacks = stacks.seen(&places);
+        profile.functions = numbered.into_iter().map(|(_, function)| function).collect();
         profile
     }
 }

@@ -1,5 +1,6 @@
 //! Statistics of a session: its counts as JSON, as a table, and live.
 
+pub(crate) mod bounded;
 pub(crate) mod callers;
 pub(crate) mod implausible;
 pub mod inexact;

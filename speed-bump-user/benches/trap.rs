@@ -57,6 +57,7 @@ fn main() {
         functions: count,
         histograms: 0,
         times: false,
+        bound: false,
         trampolines: 0,
         python_usdt: false,
     };

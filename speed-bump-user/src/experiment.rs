@@ -1,4 +1,4 @@
-//! Experiments on live services. [`speed_bump_experiment`] has schedules, records and analysis.
+//! Experiments on live services. [`speed_bump_experiment`] has the design, records and analysis.
 
 pub(crate) mod guard;
 mod keeper;
@@ -11,4 +11,4 @@ pub(crate) mod sweep;
 
 #[cfg(feature = "cli")]
 pub(crate) use speed_bump_experiment::analysis;
-pub(crate) use speed_bump_experiment::{bound, groups, plan, record, run, schedule, subject};
+pub(crate) use speed_bump_experiment::{bound, groups, plan, record, run, subject};

@@ -52,7 +52,7 @@ pub use experiment::sweep::{
 pub use speed_bump_experiment::record::{Experiment, Measured};
 pub use speed_bump_session::{
     engine::{EngineChoice, EngineKind},
-    policy::{Dose, Selection},
+    policy::{BoundError, DelayBound, Dose, Selection},
     prepare::{PrepareError, Prepared, Purpose, Request, notice::Notice},
     probe::plan::SelectedFunction,
     python::entry_source::{EntryChoice, EntrySource},

@@ -44,7 +44,7 @@ fn by_agent(service: &Planted, seconds: u64) -> Found {
     assert_eq!(agent.ask(&ask(service, seconds)).unwrap(), json!({"sweeping": true}));
     let events = events(&mut agent);
     let has = |key: &str, value: &str| events.iter().any(|event| event[key] == value);
-    assert!(has("step", "census") && has("phase", "titrate") && has("event", "slices"), "{events:?}");
+    assert!(has("step", "census") && has("phase", "test") && has("event", "slices"), "{events:?}");
     let json = agent.ask(&json!({"do": "stop"})).unwrap()["experiment"].clone();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("out.json");

@@ -103,7 +103,7 @@ fn a_guard_that_hangs_hides_no_other() {
     let hangs = format!("command:test ! -e {} || sleep 1000", bad.display());
     let tells = format!("command:test ! -e {}", bad.display());
     let sweep = sweep(service.pid(), &["--guard", &hangs, "--guard", &tells, UNIT[0], UNIT[1]]);
-    sweep.wait_for_stderr("titrate: ", PATIENCE).unwrap();
+    sweep.wait_for_stderr("census: a unit takes ", PATIENCE).unwrap();
     fs::write(&bad, "").unwrap();
     let run = sweep.finish(PATIENCE).unwrap();
     assert_eq!(run.status.code(), Some(6), "{}", run.stderr);

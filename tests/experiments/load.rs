@@ -45,7 +45,7 @@ impl Loaded {
         command.args(["-t", "*/planted.py:score", "-t", "*/planted.py:render"]);
         command.args(["--progress", "*/planted.py:unit", "--json", json.to_str().unwrap()]);
         let sweep = tool::Running::start(command.args(more)).unwrap();
-        sweep.wait_for_stderr("titrate: ", PATIENCE).unwrap();
+        sweep.wait_for_stderr("census: a unit takes ", PATIENCE).unwrap();
         thread::sleep(Duration::from_secs(2));
         fs::write(&self.stop, "").unwrap();
         meanwhile(&sweep);
@@ -119,7 +119,7 @@ fn a_service_that_deadlocks_is_said_to_stand_still() {
     command.args(["sweep", "--pid", &service.pid().to_string(), "-t", "*/planted.py:render", "--sockets"]);
     command.args(["--closed-loop", "--for", "40s", "--wait-load", "1s", "--json", json.to_str().unwrap()]);
     let sweep = tool::Running::start(&mut command).unwrap();
-    sweep.wait_for_stderr("titrate: ", PATIENCE).unwrap();
+    sweep.wait_for_stderr("census: a unit takes ", PATIENCE).unwrap();
     kill_process(Pid::from_raw(service.pid()).unwrap(), Signal::USR1).unwrap();
     let run = sweep.finish(PATIENCE).unwrap();
     let (found, shown) = (read(&json), format!("{}\n{}", run.stdout, run.stderr));

@@ -7,6 +7,7 @@ mod load;
 mod metrics;
 mod odd_names;
 mod one_session;
+mod own_code;
 mod pages;
 mod planted;
 mod share;

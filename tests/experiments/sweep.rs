@@ -44,7 +44,7 @@ fn a_record_of_another_kind_is_refused() {
     fs::write(&file, "{\"schema\": \"speed-bump/list/1\"}").unwrap();
     let run = tool::run(&["report", file.to_str().unwrap()], PATIENCE).unwrap();
     assert_eq!(run.status.code(), Some(2), "{}", run.stderr);
-    assert!(run.stderr.contains("speed-bump/experiment/1"), "{}", run.stderr);
+    assert!(run.stderr.contains("speed-bump/experiment/2"), "{}", run.stderr);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn an_interrupted_sweep_reports_what_there_is() {
     command.args(["sweep", "--pid", &service.pid().to_string(), "-t", "*/planted.py:render"]);
     command.args(["--progress", "*/planted.py:unit", "--for", "60s", "--json", json.to_str().unwrap()]);
     let mut sweep = tool::Running::start(&mut command).unwrap();
-    sweep.wait_for_stderr("titrate: ", PATIENCE).unwrap();
+    sweep.wait_for_stderr("census: a unit takes ", PATIENCE).unwrap();
     sweep.signal(rustix::process::Signal::INT).unwrap();
     let run = sweep.finish(PATIENCE).unwrap();
     assert_eq!(run.status.code(), Some(0), "{}", run.stderr);
@@ -104,7 +104,7 @@ fn a_report_that_standard_output_does_not_take_is_on_standard_error() {
     command.args(["sweep", "--pid", &service.pid().to_string(), "-t", "*/planted.py:render"]);
     command.args(["--progress", "*/planted.py:unit", "--for", "60s"]);
     let mut sweep = tool::Running::start(&mut command).unwrap();
-    sweep.wait_for_stderr("titrate: ", PATIENCE).unwrap();
+    sweep.wait_for_stderr("census: a unit takes ", PATIENCE).unwrap();
     sweep.signal(rustix::process::Signal::INT).unwrap();
     let run = sweep.finish(PATIENCE).unwrap();
     assert_eq!(run.status.code(), Some(4), "{}", run.stderr);
@@ -120,7 +120,7 @@ fn a_service_that_ends_ends_its_sweep() {
     command.args(["sweep", "--pid", &planted.pid().to_string(), "-t", "*/planted.py:render"]);
     command.args(["--progress", "*/planted.py:unit", "--for", "60s"]);
     let sweep = tool::Running::start(&mut command).unwrap();
-    sweep.wait_for_stderr("titrate: ", PATIENCE).unwrap();
+    sweep.wait_for_stderr("census: a unit takes ", PATIENCE).unwrap();
     drop(planted);
     let run = sweep.finish(PATIENCE + Duration::from_secs(5)).unwrap();
     assert_eq!(run.status.code(), Some(0), "{}", run.stderr);
@@ -139,7 +139,7 @@ fn a_broken_guard_ends_it() {
     command.args(["--progress", "*/planted.py:unit", "--for", "60s", "--guard", &guard]);
     command.args(["--json", json.to_str().unwrap()]);
     let sweep = tool::Running::start(&mut command).unwrap();
-    sweep.wait_for_stderr("titrate: ", PATIENCE).unwrap();
+    sweep.wait_for_stderr("census: a unit takes ", PATIENCE).unwrap();
     fs::write(&bad, "").unwrap();
     let run = sweep.finish(PATIENCE).unwrap();
     assert_eq!(run.status.code(), Some(6), "{}", run.stderr);
@@ -172,5 +172,5 @@ fn a_plan_says_how_sure_it_would_be() {
     let run = service.sweep(&["--progress", "*/planted.py:unit", "--plan"]);
     assert_eq!(run.status.code(), Some(0), "{}", run.stderr);
     assert!(run.stdout.contains("functions take 1.0 % of the time per unit or more"), "{}", run.stdout);
-    assert!(run.stdout.contains("the sensitivity of a function is known to ±"), "{}", run.stdout);
+    assert!(run.stdout.contains("where chips differ by 2 %: by "), "{}", run.stdout);
 }

@@ -79,6 +79,7 @@ fn two_hundred_sessions_on_a_busy_process() {
         times: false,
         may_time: false,
         callers: false,
+        bound: None,
     };
     let pid = Pid::new(service.pid()).unwrap();
     let service = Mutex::new(service);

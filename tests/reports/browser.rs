@@ -130,9 +130,14 @@ fn what_lies_under_the_pointer_is_told() {
     let Some((browser, ..)) = opened(&HOSTILE_RECORD) else { return };
     let told = browser.run(
         "const timeline = document.querySelector('.timeline'), box = timeline.getBoundingClientRect();
-        const row = document.querySelectorAll('.slices tbody tr')[20];
-        const middle = (+row.cells[0].textContent + +row.cells[1].textContent) / 2;
-        const clientX = box.left + middle / +timeline.dataset.end * box.width;
+        // A pointer is at a whole pixel, and a slice may take less than one.
+        const times = (row) => [+row.cells[0].textContent, +row.cells[1].textContent];
+        const at = (row) => Math.round(
+            box.left + (times(row)[0] + times(row)[1]) / 2 / +timeline.dataset.end * box.width);
+        const time = (x) => (x - box.left) / box.width * +timeline.dataset.end;
+        const rows = [...document.querySelectorAll('.slices tbody tr')].slice(20);
+        const row = rows.find((row) => times(row)[0] < time(at(row)) && time(at(row)) < times(row)[1]);
+        const clientX = at(row);
         timeline.dispatchEvent(new PointerEvent('pointermove', { clientX }));
         return [document.querySelector('.under').textContent, row.cells[4].textContent]",
     );

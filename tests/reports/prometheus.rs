@@ -145,7 +145,7 @@ fn a_sweep_is_seen_with_its_phase_and_its_slices() {
     let running = Running::start(command.arg("--json").arg(&json)).unwrap();
     let before = scraped(&running);
     assert!(before.contains("speed_bump_sweep_phase{phase=\"census\"} 1"), "{before}");
-    running.wait_for_stderr("titrate: ", PATIENCE).unwrap();
+    running.wait_for_stderr("census: a unit takes ", PATIENCE).unwrap();
     let until = Instant::now() + PATIENCE;
     let during = loop {
         let text = scraped(&running);

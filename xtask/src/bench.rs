@@ -70,12 +70,12 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
         Ok::<_, anyhow::Error>(tool)
     };
     match bench {
-        Bench::Inject => of_library("inject"),
-        Bench::Handle => of_library("handle"),
-        Bench::Trap => of_library("trap"),
-        Bench::Statistics => of_library("statistics"),
-        Bench::Sockets => of_library("sockets"),
-        Bench::Reports => of_library("reports"),
+        Bench::Inject => of_library("speed-bump-user", "inject"),
+        Bench::Handle => of_library("speed-bump-user", "handle"),
+        Bench::Trap => of_library("speed-bump-user", "trap"),
+        Bench::Statistics => of_library("speed-bump-experiment", "statistics"),
+        Bench::Sockets => of_library("speed-bump-user", "sockets"),
+        Bench::Reports => of_library("speed-bump-user", "reports"),
         Bench::Accuracy(options) => accuracy::run(&tool()?, options),
         Bench::Resolve => resolve::run(&tool()?),
         Bench::Python(options) => python::run(&tool()?, options),
@@ -88,10 +88,10 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     }
 }
 
-/// Runs a bench of the library's crate.
-fn of_library(name: &str) -> Result<ExitCode> {
+/// Runs a bench of one of the library's crates.
+fn of_library(package: &str, name: &str) -> Result<ExitCode> {
     let mut bench = shell::cargo();
-    bench.args(["bench", "-p", "speed-bump-user", "--bench", name]);
+    bench.args(["bench", "-p", package, "--bench", name]);
     let mut runs = root::split(bench, false)?;
     for command in &mut runs.commands {
         let status = command.status().with_context(|| format!("cannot run {command:?}"))?;

@@ -2,20 +2,26 @@
 
 use std::collections::BTreeMap;
 
+use nalgebra::DMatrix;
 use serde::Serialize;
 
-use super::{
-    contrast::{Contrast, contrasts},
-    estimate::estimate,
-    findings::CONFIDENCE,
-    hinge::Hinge,
+use super::{findings::interval, replay::Chips};
+use crate::{
+    chips::{
+        design::Estimated,
+        regression::{REACHES, fit},
+    },
+    record::{Measured, PhaseKind},
 };
-use crate::record::{Measured, PhaseKind, Treatment};
 
-/// Delays that are told apart.
-const MAX: usize = 12;
-/// Delays that differ by less than this factor are one: what a call makes of a unit's share varies a little.
+/// Doses that differ by less than this factor are one.
 const ALIKE: f64 = 1.2;
+/// A dose says something from so many chips on.
+const MIN_CHIPS: usize = 5;
+/// A ladder has fewer doses.
+const MAX_DOSES: usize = 200;
+/// A dose is hidden where less than this part of it shows, for sure.
+const HIDDEN: f64 = 0.5;
 
 /// Time per unit against delay per unit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -30,108 +36,126 @@ pub struct Curve {
 /// What a delay did. All in ns per unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Dose {
-    /// Delay that was delivered, the mean of its blocks.
+    /// Delay per unit.
     pub delay_ns: f64,
     /// Time that came on top.
     pub time_ns: f64,
-    /// The lower end of its 95 % interval; `None` of too few blocks.
+    /// The lower end of its 95 % interval.
     pub low_ns: Option<f64>,
     /// The upper end.
     pub high_ns: Option<f64>,
-    /// Blocks that had it.
+    /// Chips that had it.
     pub blocks: usize,
 }
 
 /// Where delay begins to show. All in ns per unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bend {
-    /// Delay that stays hidden.
+    /// The longest delay that stays hidden.
     pub slack_ns: f64,
-    /// The lower end of its 95 % interval.
+    /// The longest delay that is sure to stay hidden.
     pub low_ns: f64,
-    /// The upper end.
+    /// The shortest one that is sure to show.
     pub high_ns: f64,
     /// The share of the delay beyond it that shows.
     pub beyond: f64,
 }
 
-impl From<Hinge> for Bend {
-    fn from(of: Hinge) -> Self {
-        Self { slack_ns: of.slack, low_ns: of.low, high_ns: of.high, beyond: of.beyond }
-    }
-}
-
-/// The curve of a treatment of the last phase; `None` where it has no blocks.
-pub(super) fn curve(measured: &Measured, treatment: Treatment, bend: Option<Hinge>) -> Option<Curve> {
-    let slices = || measured.of_phase(PhaseKind::Confirm);
-    // The delay of a call of its first function tells doses apart: they are set, and not measured.
-    let asked: BTreeMap<u32, u64> = slices()
-        .filter(|slice| slice.treatment == treatment)
-        .filter_map(|slice| Some((slice.block, slice.doses.first()?.1.0)))
+/// The curves of the arms that the ladder tried, by number. A unit takes so many ns.
+pub(crate) fn curves(measured: &Measured, chips: &Chips, unit: f64) -> BTreeMap<usize, Curve> {
+    let rungs: Vec<_> = measured
+        .of_phase(PhaseKind::Ladder)
+        // Delays that the bound on threads left out would look hidden.
+        .filter(|slice| !slice.is_cut())
+        .map(|slice| chips.chip(measured, slice, true))
+        .filter(|chip| chip.doses.len() <= 1)
         .collect();
-    let contrasts = contrasts(slices(), treatment, u32::MAX, measured.by);
-    let mut of_dose: Vec<(u64, Contrast)> =
-        contrasts.into_iter().filter_map(|of| Some((*asked.get(&of.block)?, of))).collect();
-    of_dose.sort_by_key(|(asked, _)| *asked);
-    let alike = of_dose.chunk_by(|(one, _), (next, _)| *next as f64 <= *one as f64 * ALIKE);
-    let mut doses: Vec<Dose> =
-        alike.map(|of| dose(&of.iter().map(|(_, of)| *of).collect::<Vec<_>>())).collect();
-    // Guards halve doses again and again: the ones that were tried most say most.
-    if doses.len() > MAX {
-        doses.sort_by_key(|of| std::cmp::Reverse(of.blocks));
-        doses.truncate(MAX);
+    // A column for each dose of each arm.
+    let mut columns: Vec<(usize, f64, usize)> = Vec::new();
+    let mut column_of = Vec::new();
+    for chip in &rungs {
+        let of = chip.doses.first().map(|(arm, dose)| {
+            let is_it = |of: &(usize, f64, usize)| of.0 == *arm && of.1.max(*dose) < of.1.min(*dose) * ALIKE;
+            // Beyond the limit there are no curves.
+            let known = columns.iter().take(MAX_DOSES + 1).position(is_it);
+            let column = known.unwrap_or_else(|| {
+                columns.push((*arm, *dose, 0));
+                columns.len() - 1
+            });
+            columns[column].2 += 1;
+            column
+        });
+        column_of.push(of);
     }
-    doses.sort_by(|a, b| a.delay_ns.total_cmp(&b.delay_ns));
-    (!doses.is_empty()).then(|| Curve { doses, bend: bend.map(Bend::from) })
+    if columns.len() > MAX_DOSES {
+        return BTreeMap::new();
+    }
+    let times: Vec<f64> = rungs.iter().map(|chip| chip.time).collect();
+    let is_on = |row: usize, column: usize| f64::from(u8::from(column_of[row] == Some(column)));
+    let on = DMatrix::from_fn(rungs.len(), columns.len(), is_on);
+    let Some(fit) = fit(&times, &on, &REACHES) else { return BTreeMap::new() };
+    let mut curves: BTreeMap<usize, Vec<Dose>> = BTreeMap::new();
+    for (column, (arm, dose, blocks)) in columns.into_iter().enumerate() {
+        if blocks < MIN_CHIPS {
+            continue;
+        }
+        let (sensitivity, error) = (fit.estimates[column], fit.errors[column]);
+        let found = interval(Estimated { sensitivity, error, freedom: fit.freedoms[column] });
+        curves.entry(arm).or_default().push(Dose {
+            delay_ns: dose * unit,
+            time_ns: found.sensitivity * unit,
+            low_ns: Some(found.low * unit),
+            high_ns: Some(found.high * unit),
+            blocks,
+        });
+    }
+    let curve = |mut doses: Vec<Dose>| {
+        doses.sort_by(|a, b| a.delay_ns.total_cmp(&b.delay_ns));
+        let bend = bend(&doses);
+        Curve { doses, bend }
+    };
+    curves.into_iter().map(|(arm, doses)| (arm, curve(doses))).collect()
 }
 
-fn dose(blocks: &[Contrast]) -> Dose {
-    let mean = |of: fn(&Contrast) -> f64| blocks.iter().map(of).sum::<f64>() / blocks.len() as f64;
-    let delay_ns = mean(|of| of.delay);
-    let found = estimate(blocks, CONFIDENCE);
-    Dose {
-        delay_ns,
-        time_ns: found.map_or_else(|| mean(|of| of.time), |found| found.sensitivity * delay_ns),
-        low_ns: found.map(|found| found.low * delay_ns),
-        high_ns: found.map(|found| found.high * delay_ns),
-        blocks: blocks.len(),
+impl Dose {
+    /// Whether less than half of it shows, for sure.
+    fn is_hidden(&self) -> bool {
+        self.high_ns.is_some_and(|high| high < HIDDEN * self.delay_ns)
+    }
+
+    /// Whether some of it shows, for sure.
+    fn shows(&self) -> bool {
+        self.low_ns.is_some_and(|low| low > 0.0)
+    }
+
+    /// Whether more than half of it shows, for sure.
+    fn is_open(&self) -> bool {
+        self.low_ns.is_some_and(|low| low > HIDDEN * self.delay_ns)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
+/// The longest dose that is sure to be hidden, if none shorter than it is sure to show. Doses come by length.
+fn longest_hidden(doses: &[Dose]) -> Option<&Dose> {
+    let last = doses.iter().rposition(Dose::is_hidden)?;
+    let (before, _) = doses.split_at(last);
+    doses.get(last).filter(|_| !before.iter().any(Dose::is_open))
+}
 
-    use super::*;
-    use crate::{simulated::Function, testing, units::Nanos};
-
-    #[test]
-    fn each_dose_is_told_with_its_interval() {
-        let function = Function { calls: 1.0, sensitivity: 1.0, slack: 0.0 };
-        let mut measured = testing::measured(&[("render", function, 3_000)]);
-        let treatment = Treatment::Function { candidate: 0 };
-        let mut second = 1;
-        for block in 0..20 {
-            // Units of 10 ms; with 1 ms more in even blocks and 2 ms more in odd ones.
-            let ms = 1 + u64::from(block % 2);
-            let units = 1_000.0 / (10.0 + ms as f64);
-            let noise = 0.01 * f64::from(block % 3);
-            for (treatment, units, delay) in
-                [(Treatment::Control, 100.0 + noise, 0), (treatment, units, (units * ms as f64 * 1e6) as u64)]
-            {
-                let mut slice = testing::slice(PhaseKind::Confirm, block, treatment, units, delay);
-                slice.doses.iter_mut().for_each(|(_, dose)| *dose = Nanos(ms * 1_000_000));
-                measured.slices.push(testing::at(second, slice));
-                second += 1;
-            }
-        }
-        let found = curve(&measured, treatment, None).unwrap();
-        assert_eq!(found.doses.iter().map(|of| of.blocks).collect::<Vec<_>>(), [10, 10]);
-        for (dose, ms) in found.doses.iter().zip([1.0, 2.0]) {
-            assert!((dose.delay_ns / 1e6 - ms).abs() < 0.01, "{dose:?}");
-            assert!((dose.time_ns / 1e6 - ms).abs() < 0.01, "{dose:?}");
-            assert!(dose.low_ns.unwrap() <= dose.time_ns && dose.time_ns <= dose.high_ns.unwrap());
-        }
-        assert_eq!(curve(&measured, Treatment::Rest, None), None);
+impl Curve {
+    /// The longest delay that was tried and stayed hidden.
+    pub(super) fn longest_hidden(&self) -> Option<f64> {
+        longest_hidden(&self.doses).map(|dose| dose.delay_ns)
     }
+}
+
+/// Between the longest dose that is sure to be hidden and the shortest one, beyond it, that is sure to show.
+fn bend(doses: &[Dose]) -> Option<Bend> {
+    let hidden = longest_hidden(doses)?;
+    let showing = doses.iter().find(|of| of.delay_ns > hidden.delay_ns && of.shows())?;
+    let last = doses.last()?;
+    let beyond = (last.time_ns - hidden.time_ns) / (last.delay_ns - hidden.delay_ns);
+    // A line through the shortest dose that shows, with the slope of all beyond.
+    let slack = (showing.delay_ns - showing.time_ns / beyond.max(f64::MIN_POSITIVE))
+        .clamp(hidden.delay_ns, showing.delay_ns);
+    Some(Bend { slack_ns: slack, low_ns: hidden.delay_ns, high_ns: showing.delay_ns, beyond })
 }

@@ -4,11 +4,22 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::{curve::Curve, estimate::Estimate, verdict::Verdict};
+use super::{curve::Curve, verdict::Verdict};
 use crate::{
     TargetKind,
-    record::{Candidate, Measured, Sharing, Treatment},
+    record::{Candidate, Measured, Origin, Sharing},
 };
+
+/// A sensitivity, with its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The share of the delay that shows up in the time per unit.
+    pub sensitivity: f64,
+    /// The lower end of the interval.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
 
 /// What was found of a function, or of several together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -21,10 +32,15 @@ pub struct Factor {
     pub line: Option<u32>,
     /// Whether it is one function, or several together.
     pub kind: FactorKind,
+    /// Whose code it is; that of the first of several.
+    pub origin: Origin,
     /// Calls of it per unit of work, as the census counted them.
     pub calls_per_unit: f64,
-    /// Own time per unit.
+    /// Own time per unit, without waits as far as they are known.
     pub own_ns_per_unit: Option<f64>,
+    /// How long it waited per unit, besides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waited_ns_per_unit: Option<f64>,
     /// The share of added time that shows up in the time per unit.
     pub sensitivity: Option<f64>,
     /// The lower end of its 95 % interval.
@@ -39,22 +55,22 @@ pub struct Factor {
     pub worth_high: Option<f64>,
     /// Delay per unit that stays hidden.
     pub slack_ns: Option<f64>,
-    /// What each of its delays did; `None` where it was not looked at alone.
+    /// What each of its delays did; `None` where doses of it alone were not tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub curve: Option<Curve>,
     /// What is said of it.
     pub verdict: Verdict,
     /// Why, where that is not seen from the numbers.
     pub reason: Option<String>,
+    /// Whether all that is known of it is what its thread shows.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub as_thread: bool,
     /// Where it runs; none of a group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sharing: Option<Sharing>,
-    /// Whether it shows, be it worth much or little.
+    /// The number of its arm, if it was asked about.
     #[serde(skip)]
-    pub(super) shows: bool,
-    /// What it was tried by, if it was.
-    #[serde(skip)]
-    pub(super) treatment: Option<Treatment>,
+    pub(super) arm: Option<usize>,
 }
 
 /// What a factor is.
@@ -89,8 +105,10 @@ impl Factor {
             file: Some(candidate.file.clone()),
             line: candidate.line,
             kind: candidate.kind.into(),
+            origin: candidate.origin,
             calls_per_unit: measured.calls_per_unit(candidate),
             own_ns_per_unit: measured.own_per_unit(candidate),
+            waited_ns_per_unit: candidate.waited_ns.map(|waited| measured.per_unit(waited)),
             sensitivity: None,
             low: None,
             high: None,
@@ -101,9 +119,9 @@ impl Factor {
             curve: None,
             verdict: Verdict::Undecided,
             reason: None,
+            as_thread: false,
             sharing: candidate.sharing.clone(),
-            shows: false,
-            treatment: None,
+            arm: None,
         }
     }
 
@@ -126,6 +144,7 @@ impl Factor {
             sharing: None,
             calls_per_unit: members.iter().map(|of| of.calls_per_unit).sum(),
             own_ns_per_unit: members.iter().map(|of| of.own_ns_per_unit).sum(),
+            waited_ns_per_unit: members.iter().map(|of| of.waited_ns_per_unit).sum(),
             ..first
         })
     }
@@ -135,7 +154,17 @@ impl Factor {
         self.own_ns_per_unit.zip(unit).map(|(own, unit)| own / unit)
     }
 
-    /// What a trial, or several together, found.
+    /// Takes back "matters" if more chips have shown since that it is worth less than this share.
+    pub(super) fn check_worth(&mut self, worth: f64) {
+        if self.worth_high.is_some_and(|high| high < worth) {
+            self.verdict = Verdict::DoesNotMatter;
+        } else if self.worth.is_some_and(|of| of < worth) {
+            self.verdict = Verdict::Undecided;
+            self.reason = Some(format!("it shows, and is worth about {:.1} %", worth * 100.0));
+        }
+    }
+
+    /// What the chips say of it.
     pub(super) fn set(&mut self, found: Estimate, unit: Option<f64>) {
         let share = self.share(unit);
         self.sensitivity = Some(found.sensitivity);

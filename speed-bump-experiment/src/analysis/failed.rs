@@ -1,11 +1,9 @@
 //! Requests that fail while functions are delayed: then their number is no measure of work, and the service
 //! can bear no more delay.
 
-use std::collections::BTreeSet;
-
 use statrs::distribution::{DiscreteCDF as _, Hypergeometric};
 
-use crate::record::{Mark, Measured, PhaseKind, Slice, Treatment};
+use crate::record::{Mark, Measured, Slice};
 
 /// In a failing slice, more than twice the usual share of the units failed, and this much on top.
 const MARGIN: f64 = 0.02;
@@ -13,34 +11,16 @@ const MARGIN: f64 = 0.02;
 const CHANCE: f64 = 0.0005;
 /// So many failed requests are told at least.
 const FEW: f64 = 3.0;
-/// Where doses are constant for slices without delays beside them.
-const PHASES: [PhaseKind; 3] = [PhaseKind::Titrate, PhaseKind::Screen, PhaseKind::Confirm];
-
 /// Why no verdict stands, if more requests failed with delays than without, and that is no chance.
 pub(crate) fn failed(measured: &Measured) -> Option<String> {
-    let slices = known(measured);
-    let delayed = |slice: &&&Slice| PHASES.contains(&slice.phase) && !slice.doses.is_empty();
-    let treated: BTreeSet<(PhaseKind, bool, Option<Treatment>)> = slices
-        .iter()
-        .filter(delayed)
-        .filter(|slice| failures(slice) > 0.0)
-        // Each for itself, and all of a phase together: a few slices of each may say nothing alone.
-        .flat_map(|slice| [(slice.phase, false, Some(slice.treatment)), (slice.phase, true, None)])
-        .collect();
-    let tests = treated.len() as f64;
-    treated.into_iter().find_map(|(phase, _, treatment)| {
-        let of_phase = || slices.iter().filter(|slice| slice.phase == phase);
-        let is_of_it = |slice: &&&Slice| treatment.is_none_or(|treatment| slice.treatment == treatment);
-        let with: Vec<&Slice> = of_phase().filter(delayed).filter(is_of_it).copied().collect();
-        let without: Vec<&Slice> =
-            of_phase().filter(|slice| slice.treatment == Treatment::Control).copied().collect();
-        let is_no_chance = chance(&with, &without) < CHANCE / tests;
-        is_no_chance.then(|| {
-            format!(
-                "{}: what fails is not the work that is measured. Take smaller doses (--max-slowdown)",
-                said(&name(measured, treatment), &with, &without)
-            )
-        })
+    let (with, without): (Vec<&Slice>, Vec<&Slice>) =
+        known(measured).into_iter().partition(|slice| !slice.doses.is_empty());
+    let is_no_chance = chance(&with, &without) < CHANCE;
+    is_no_chance.then(|| {
+        format!(
+            "{}: what fails is not the work that is measured. Take smaller doses (--max-slowdown)",
+            said("functions", &with, &without)
+        )
     })
 }
 
@@ -83,14 +63,6 @@ fn chance(with: &[&Slice], without: &[&Slice]) -> f64 {
     }
 }
 
-fn name(measured: &Measured, treatment: Option<Treatment>) -> String {
-    let candidate = match treatment {
-        Some(Treatment::Function { candidate }) => measured.candidates.get(candidate as usize),
-        _ => None,
-    };
-    candidate.map_or_else(|| "several functions at once".to_owned(), |of| of.name.clone())
-}
-
 fn said(name: &str, with: &[&Slice], without: &[&Slice]) -> String {
     let of = |slices: &[&Slice]| {
         let failed: f64 = slices.iter().map(|slice| failures(slice)).sum();
@@ -111,6 +83,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        record::{PhaseKind, Treatment},
         simulated::Function,
         testing::{measured, slice},
     };
@@ -124,7 +97,7 @@ mod tests {
         let slices = |failed: &[f64], treatment: Treatment, delay: u64| {
             let of = |(block, failed): (u32, &f64)| Slice {
                 failed: Some(*failed),
-                ..slice(PhaseKind::Confirm, block, treatment, 50.0, delay)
+                ..slice(PhaseKind::Test, block, treatment, 50.0, delay)
             };
             (0..).zip(failed).map(of).collect::<Vec<_>>()
         };
@@ -136,7 +109,10 @@ mod tests {
     #[test]
     fn failures_that_come_with_the_delays_are_told() {
         let said = failed(&record(&[10.0; 8], &[0.0; 8])).unwrap();
-        assert!(said.starts_with("requests failed while score had delays: 80 of 400 answers were"), "{said}");
+        assert!(
+            said.starts_with("requests failed while functions had delays: 80 of 400 answers were"),
+            "{said}"
+        );
         assert!(said.contains("without delays 0 of 400 were"), "{said}");
         // Twice as many as always.
         assert!(failed(&record(&[10.0; 8], &[2.0; 8])).is_some());

@@ -1,28 +1,37 @@
 //! What follows from a record: for each function what it is worth, how sure that is, and what is said of it.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
+use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 use super::{
-    contrast::{Contrast, contrasts},
-    curve::{Curve, curve},
-    estimate::{Estimate, estimate},
-    factor::{Factor, FactorKind},
-    faster::faster,
+    curve::{Bend, Curve, curves},
+    factor::{Estimate, Factor, FactorKind},
     further::{Further, further},
-    hinge::hinge,
+    replay::{Replayed, replay, too_large},
+    scarce,
     sentence::sentence,
-    shared::{is_part, joined},
-    untried::{alike, left, together},
+    thread::{ThreadFinding, threads},
     validity::{Problem, Validity, controls, validity},
-    verdict::{Judged, Trial, Verdict, before, is_above, judge},
+    verdict::Verdict,
 };
 use crate::{
-    record::{By, Measured, PhaseKind, Slice, Treatment},
+    chips::design::{self, Estimated},
+    record::{By, Candidate, Measured, PhaseKind, Slice, Treatment},
     units::Nanos,
 };
 
 /// The intervals that are told.
-pub(super) const CONFIDENCE: f64 = 0.95;
+const CONFIDENCE: f64 = 0.95;
+/// An estimate with a larger standard error has nothing to say.
+const MAX_ERROR: f64 = 0.5;
+/// Verdicts take wider intervals than those that are told, about so many times.
+const WIDER: f64 = 2.0;
+/// A larger share of a delay than this does not show: noise does.
+const MAX_BEYOND: f64 = 2.0;
+/// Nobody waits for so many minutes.
+const LONG: f64 = 180.0;
 
 /// What follows from a record.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,6 +44,9 @@ pub struct Findings {
     pub validity: Validity,
     /// The answer, in a sentence.
     pub verdict: String,
+    /// Threads with functions that the experiment asked about, the one that is worth most first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub by_thread: Vec<ThreadFinding>,
     /// By worth, the most first.
     pub factors: Vec<Factor>,
     /// What was measured besides, and how it moved.
@@ -42,47 +54,27 @@ pub struct Findings {
     pub further: Vec<Further>,
 }
 
-/// The intervals of the looks are wider than those that are told.
-const LATE_LOOKS: f64 = 1.2;
-/// Why nothing is said of a function with whose delays units are done faster.
-pub(super) const LESS_TIME: &str = "units took less time with delays than without";
-/// Nobody waits for so many minutes.
-const LONG: f64 = 180.0;
-
-/// A factor, and what it was tried by.
-struct Tried {
-    treatment: Treatment,
-    factor: Factor,
-    trial: Trial,
-}
-
 /// What follows from a record.
 pub fn findings(measured: &Measured) -> Findings {
-    let mut validity = validity(measured);
-    let unit = controls(measured.of_phase(PhaseKind::Confirm), measured.by)
-        .or_else(|| controls(measured.slices.iter().filter(|slice| slice.counts()), measured.by));
-    let mut tried = tried(measured, unit);
-    let trials: Vec<Trial> = tried.iter().map(|of| of.trial.clone()).collect();
-    let alike = alike(measured);
-    let judged = judge(&trials, &measured.rules, blocks(measured));
-    let sped_up = sped_up(measured, &tried, &judged).filter(|_| measured.invalid.is_none());
-    validity.problems.splice(0..0, sped_up.map(Problem::fatal));
+    let unit = unit(measured);
+    let too_large = too_large(measured);
+    let replayed = unit.filter(|_| too_large.is_none()).map(|unit| replay(measured, unit));
+    let mut validity = validity(measured, replayed.as_ref().map(|of| &of.design));
+    validity.problems.extend(too_large.map(Problem::fatal));
+    let mut factors = replayed.as_ref().map(|replayed| tried(measured, replayed, unit)).unwrap_or_default();
+    let faster = replayed.as_ref().and_then(|replayed| faster(&replayed.design, &factors));
+    validity.problems.splice(0..0, faster.filter(|_| measured.invalid.is_none()).map(Problem::fatal));
     validity.holds = !validity.problems.iter().any(|problem| problem.fatal);
-    for (of, judged) in tried.iter_mut().zip(judged) {
-        of.fill(measured, judged, unit, alike);
-        of.say_how_long(measured);
-    }
-    join(measured, &mut tried);
-    let mut factors: Vec<Factor> = tried.into_iter().map(|of| of.factor).collect();
-    let together = together(measured);
-    factors.extend(left(measured, unit, &together, alike));
-    // A bend says nothing of it: with enough delay, a service that waits for requests has no time to wait.
-    let reacts = factors.iter().any(|of| of.shows || matters(of));
-    let open_loop = open_loop(measured, reacts);
+    let any = replayed.as_ref().and_then(|replayed| replayed.design.any());
+    let open_loop = open_loop(measured, reacts(any) || factors.iter().any(shows));
+    let threads = replayed.as_ref().map(|of| threads(measured, of, &factors, unit)).unwrap_or_default();
+    scarce::withhold(measured, &mut factors);
+    as_their_thread(&threads, &mut factors);
+    factors.extend(untried(measured, &factors, unit));
     let fatal = validity.problems.iter().find(|problem| problem.fatal);
     let withheld = if let Some(problem) = fatal {
         Some(problem.text.as_str())
-    } else if let Some(why) = measured.aborted.as_deref().filter(|_| !was_compared(measured)) {
+    } else if let Some(why) = measured.aborted.as_deref().filter(|_| !was_tested(measured)) {
         Some(why)
     } else if open_loop.is_none() && factors.iter().any(|of| of.verdict != Verdict::Dismissed) {
         Some(
@@ -94,38 +86,232 @@ pub fn findings(measured: &Measured) -> Findings {
     };
     if let Some(why) = withheld {
         for factor in &mut factors {
-            if matches!(factor.verdict, Verdict::Matters | Verdict::DoesNotMatter | Verdict::Jointly) {
+            if matches!(factor.verdict, Verdict::Matters | Verdict::DoesNotMatter) {
                 factor.verdict = Verdict::Undecided;
                 factor.reason = Some(why.to_owned());
             }
         }
     }
     rank(&mut factors);
-    // The functions of a joined group are counted, and not the group as well.
-    let is_joined =
-        |of: &Factor| joined(measured).any(|group| of.treatment == Some(Treatment::Group { group }));
-    let counted: Vec<&Factor> = factors.iter().filter(|of| !is_joined(of)).collect();
-    let verdict = sentence(&counted, withheld, measured.aborted.as_deref());
-    let further = further(measured, unit, &factors);
-    Findings { time_per_unit_ns: unit, open_loop, validity, verdict, factors, further }
+    let by_thread = if withheld.is_some() { Vec::new() } else { threads };
+    let verdict = sentence(&factors, &by_thread, withheld, measured.aborted.as_deref());
+    let further = replayed.map(|replayed| further(measured, &replayed, &factors)).unwrap_or_default();
+    Findings { time_per_unit_ns: unit, open_loop, validity, verdict, by_thread, factors, further }
 }
 
-/// Whether functions were compared, one by one or, where nothing showed, all together: then there is a phase
-/// after the titration.
-fn was_compared(measured: &Measured) -> bool {
-    let mut phases = measured.phases.iter();
-    phases.any(|phase| matches!(phase.kind, PhaseKind::Screen | PhaseKind::Confirm | PhaseKind::Recover))
+/// Time per unit without delays, in ns: that of the census, or where a record has none, of all slices without
+/// delays.
+pub(crate) fn unit(measured: &Measured) -> Option<f64> {
+    controls(measured.of_phase(PhaseKind::Census), measured.by)
+        .or_else(|| controls(measured.slices.iter().filter(|slice| slice.counts()), measured.by))
+        .filter(|unit| *unit > 0.0)
 }
 
-/// Is shown to matter, alone or with others.
-fn matters(of: &Factor) -> bool {
-    matches!(of.verdict, Verdict::Matters | Verdict::Jointly)
+/// Whether functions were tested: then there is a phase after the census.
+fn was_tested(measured: &Measured) -> bool {
+    measured.slices.iter().any(|slice| !slice.doses.is_empty())
 }
 
-/// What is shown to matter comes first, and then all others, by worth: the estimate of a function that was
-/// dropped early, after a few slices, can be above all of those by chance.
+fn shows(of: &Factor) -> bool {
+    of.low.is_some_and(|low| low > 0.0)
+}
+
+/// Whether delays show, whichever function has them.
+fn reacts(any: Option<Estimated>) -> bool {
+    any.is_some_and(|any| interval(any).low > 0.0)
+}
+
+/// The interval of an estimate.
+pub(crate) fn interval(of: Estimated) -> Estimate {
+    let quantile =
+        StudentsT::new(0.0, 1.0, of.freedom).map_or(f64::NAN, |t| t.inverse_cdf(0.5 + CONFIDENCE / 2.0));
+    let half = quantile * of.error;
+    Estimate { sensitivity: of.sensitivity, low: of.sensitivity - half, high: of.sensitivity + half }
+}
+
+/// What was asked about.
+fn tried(measured: &Measured, replayed: &Replayed, unit: Option<f64>) -> Vec<Factor> {
+    let time = test_time(measured);
+    let mut curves = unit.map(|unit| curves(measured, &replayed.chips, unit)).unwrap_or_default();
+    let factor = |(arm, (treatment, found)): (usize, (&Treatment, &design::Found))| {
+        let mut factor = match treatment {
+            Treatment::Function { candidate } => {
+                Factor::of_candidate(measured, measured.candidates.get(*candidate as usize)?)
+            }
+            Treatment::Group { group } => {
+                let group = measured.groups.get(*group as usize)?;
+                Factor::of_several(measured, &group.name, &group.members)?
+            }
+            _ => return None,
+        };
+        factor.arm = Some(arm);
+        factor.verdict = match found.verdict {
+            Some((design::Verdict::Matters, _)) => Verdict::Matters,
+            Some((design::Verdict::DoesNot, _)) => Verdict::DoesNotMatter,
+            Some((design::Verdict::Faster, _)) | None => Verdict::Undecided,
+        };
+        match found.estimated {
+            Some(estimated) if estimated.error <= MAX_ERROR => factor.set(interval(estimated), unit),
+            Some(estimated) => {
+                let high = interval(estimated).high;
+                factor.worth_high = factor.share(unit).map(|share| (high * share).min(1.0));
+            }
+            None => {}
+        }
+        if factor.verdict == Verdict::Matters {
+            factor.check_worth(measured.rules.worth);
+        }
+        factor.curve = curves.remove(&arm);
+        let bend = factor.curve.as_ref().and_then(|curve| curve.bend);
+        // Want of processors makes any delay show a little.
+        let explained = scarce::explains(measured).unwrap_or(0.0);
+        let is_hidden =
+            factor.verdict == Verdict::DoesNotMatter && factor.low.is_some_and(|low| low <= explained);
+        let longest = factor.curve.as_ref().filter(|_| is_hidden).and_then(Curve::longest_hidden);
+        factor.slack_ns = bend.map(|bend| bend.slack_ns).or(longest);
+        factor.reason = factor.reason.take().or(bend.map(beyond));
+        if factor.verdict == Verdict::Undecided && factor.reason.is_none() {
+            factor.reason = Some(why_undecided(&factor, found, measured, unit, time));
+        }
+        Some(factor)
+    };
+    replayed.chips.arms.iter().zip(replayed.design.found()).enumerate().filter_map(factor).collect()
+}
+
+/// What is said of a bend.
+fn beyond(bend: Bend) -> String {
+    let slack = Nanos(bend.slack_ns.max(0.0) as u64);
+    if (0.0..=MAX_BEYOND).contains(&bend.beyond) {
+        format!("delays beyond {slack} a unit show, {:.0} % of them", bend.beyond * 100.0)
+    } else {
+        format!("delays beyond {slack} a unit show")
+    }
+}
+
+/// Says of undecided functions that their thread is known.
+fn as_their_thread(threads: &[ThreadFinding], factors: &mut [Factor]) {
+    for factor in factors.iter_mut().filter(|of| of.verdict == Verdict::Undecided) {
+        let thread =
+            threads.iter().find(|of| of.sets_pace && factor.arm.is_some_and(|arm| of.arms.contains(&arm)));
+        let Some(thread) = thread.filter(|of| of.alike != Some(false)) else { continue };
+        factor.as_thread = true;
+        factor.reason = Some(format!(
+            "as its thread: {:.2} of all delays there show; of this function alone too little is known",
+            thread.sensitivity
+        ));
+    }
+}
+
+/// Time with delays, in ns.
+fn test_time(measured: &Measured) -> f64 {
+    let tests =
+        measured.phases.iter().filter(|phase| !matches!(phase.kind, PhaseKind::Census | PhaseKind::Recover));
+    tests.map(|phase| phase.end_ns.0.saturating_sub(phase.start_ns.0) as f64).sum()
+}
+
+/// Why there is no verdict, and how long one would take: an interval is half as wide after four times the
+/// time.
+fn why_undecided(
+    factor: &Factor,
+    found: &design::Found,
+    measured: &Measured,
+    unit: Option<f64>,
+    time: f64,
+) -> String {
+    let Some(of) = found.estimated else {
+        return "too little to tell: it was hardly delayed".to_owned();
+    };
+    let rules = &measured.rules;
+    let share = factor.share(unit);
+    let is_worth_it =
+        share.map_or(of.sensitivity >= rules.threshold, |share| of.sensitivity * share >= rules.worth);
+    // Half widths at which it would be shown to matter, not to show, or to be worth too little.
+    let to_matter = if is_worth_it { of.sensitivity } else { 0.0 };
+    let not_to_show = rules.threshold - of.sensitivity.abs();
+    let not_to_be_worth = share.map_or(0.0, |share| rules.worth / share - of.sensitivity);
+    let wanted = to_matter.max(not_to_show).max(not_to_be_worth) / WIDER;
+    let minutes = time * (of.error / wanted.max(f64::MIN_POSITIVE)).powi(2) * 4.0 / 60e9;
+    let first = if of.error > MAX_ERROR { "too little to tell; " } else { "" };
+    if wanted > 0.0 && time > 0.0 && minutes < LONG {
+        format!("{first}a decision would take some {:.0} min in all (--for)", minutes.ceil().max(1.0))
+    } else {
+        format!("{first}this much noise leaves it open for hours: a quieter machine, or a steadier load")
+    }
+}
+
+/// Why a function is dismissed.
+const TOO_LITTLE: &str = "own time is less than what would be worth it";
+
+/// Whether four fifths of these times, waits and others, are waits.
+fn mostly_waits((waited, own): (f64, f64)) -> bool {
+    waited > 0.0 && waited >= 4.0 * own
+}
+
+/// Functions that were not asked about, and why.
+fn untried(measured: &Measured, tried: &[Factor], unit: Option<f64>) -> Vec<Factor> {
+    let asked: BTreeSet<u32> = measured.arms.iter().flat_map(|arm| measured.members(*arm)).collect();
+    let tried: BTreeSet<_> = tried.iter().map(|of| (&of.name, &of.file, of.line)).collect();
+    let is_tried =
+        |number: u32, of: &Factor| asked.contains(&number) || tried.contains(&(&of.name, &of.file, of.line));
+    let factor = |(number, candidate): (u32, &Candidate)| {
+        let mut factor = Factor::of_candidate(measured, candidate);
+        if is_tried(number, &factor) {
+            return None;
+        }
+        let share = factor.share(unit);
+        if candidate.calls == 0 && candidate.left_out().is_none() {
+            factor.verdict = Verdict::Dismissed;
+            factor.reason = Some("not called".to_owned());
+        } else if share.is_some_and(|share| share < measured.rules.worth) && !measured.are_named() {
+            factor.verdict = Verdict::Dismissed;
+            let mostly_waits =
+                factor.waited_ns_per_unit.zip(factor.own_ns_per_unit).is_some_and(mostly_waits);
+            let why = if mostly_waits { "it waits, and nearly all of its time is that" } else { TOO_LITTLE };
+            factor.reason = Some(why.to_owned());
+        } else if let Some(why) = candidate.left_out() {
+            factor.reason = Some(why.to_owned());
+        } else if unit.is_some_and(|unit| measured.is_too_often(candidate, unit)) {
+            factor.reason = Some(format!(
+                "it is called so often that the least delay of a call, {}, would slow units down too much; \
+                 frequency=N on its line would help",
+                candidate.floor_ns
+            ));
+        } else {
+            factor.reason = Some("the experiment ended before it was tried".to_owned());
+        }
+        Some(factor)
+    };
+    let numbered = (0..).zip(&measured.candidates);
+    numbered.filter_map(factor).collect()
+}
+
+/// Why no verdict stands, where units take less time with delays.
+pub(crate) fn faster(design: &design::Design, factors: &[Factor]) -> Option<String> {
+    let is_faster = |of: &&Factor| {
+        let found = of.arm.and_then(|arm| design.found().get(arm));
+        found.is_some_and(|found| matches!(found.verdict, Some((design::Verdict::Faster, _))))
+    };
+    let names: Vec<&str> = factors.iter().filter(is_faster).map(|of| of.name.as_str()).collect();
+    let what = match names[..] {
+        [] => return None,
+        [name] => name.to_owned(),
+        [name, ..] => format!("{name} and {} more", names.len() - 1),
+    };
+    Some(format!(
+        "units took less time with delays of {what} than without: what is counted is no measure of work. A \
+         service may answer \"busy\" at once when it is slower, or its clients may ask for less: count what \
+         is done only for answers that are none of those"
+    ))
+}
+
+/// The service's own code comes before libraries and native code. In each, what is shown to matter comes
+/// first, and then all others, by worth: the estimate of a function that was dropped early, after a few
+/// slices, can be above all of those by chance.
 fn rank(factors: &mut [Factor]) {
-    let place = |of: &Factor| (of.verdict == Verdict::Dismissed, of.kind == FactorKind::Group, !matters(of));
+    let place = |of: &Factor| {
+        let is_dismissed = of.verdict == Verdict::Dismissed;
+        (is_dismissed, of.kind == FactorKind::Group, of.origin, of.verdict != Verdict::Matters)
+    };
     let worth = |of: &Factor| of.worth.unwrap_or(-1.0);
     let own = |of: &Factor| of.own_ns_per_unit.unwrap_or(0.0);
     factors.sort_by(|a, b| {
@@ -157,220 +343,10 @@ pub fn idle(measured: &Measured) -> Option<f64> {
     idle.filter(|idle| span > 0.0 && *idle >= 0.0).map(|idle| idle / span)
 }
 
-/// Of functions that share slack, none matters alone. Those that do together are those of the smallest groups
-/// that matter: each half of one may be worth too little.
-fn join(measured: &Measured, tried: &mut [Tried]) {
-    let verdict = |tried: &[Tried], group: u32| {
-        tried.iter().find(|of| of.treatment == Treatment::Group { group }).map(|of| of.factor.verdict)
-    };
-    let (mattering, others): (Vec<u32>, Vec<u32>) =
-        joined(measured).partition(|group| verdict(tried, *group) == Some(Verdict::Matters));
-    for group in others {
-        for of in tried.iter_mut().filter(|of| of.treatment == Treatment::Group { group }) {
-            let slack = of.factor.slack_ns.map(|slack| Nanos(slack.max(0.0) as u64));
-            let said = |slack| format!("they share slack: together they are hidden up to {slack} a unit");
-            of.factor.reason = slack.map(said).or(of.factor.reason.take());
-        }
-    }
-    for &group in &mattering {
-        let is_smallest = !mattering.iter().any(|other| is_part(measured, *other, group));
-        let members = measured.members(Treatment::Group { group });
-        let is_of_it = |of: Treatment| match of {
-            Treatment::Function { candidate } => is_smallest && members.contains(&candidate),
-            other => other == Treatment::Group { group },
-        };
-        for of in tried.iter_mut().filter(|of| is_of_it(of.treatment)) {
-            of.factor.verdict = Verdict::Jointly;
-            of.factor.reason = Some("none of them matters alone; together they do".to_owned());
-        }
-    }
-}
-
-/// Whether there is a verdict about everything that was looked at one by one.
-pub fn is_decided(measured: &Measured) -> bool {
-    let verdicts = verdicts_of(measured);
-    !verdicts.is_empty() && verdicts.iter().all(|(_, verdict)| *verdict != Verdict::Undecided)
-}
-
-/// The verdicts so far about what was looked at one by one.
-pub(super) fn verdicts_of(measured: &Measured) -> Vec<(Treatment, Verdict)> {
-    let unit = controls(measured.of_phase(PhaseKind::Confirm), measured.by);
-    let tried = tried(measured, unit);
-    let trials: Vec<Trial> = tried.iter().map(|of| of.trial.clone()).collect();
-    let judged = judge(&trials, &measured.rules, blocks(measured));
-    tried.iter().zip(judged).map(|(of, judged)| (of.treatment, judged.verdict)).collect()
-}
-
-/// Why what is counted is no measure of work, if that was found out.
-pub fn no_measure(measured: &Measured) -> Option<String> {
-    let tried = tried(measured, controls(measured.of_phase(PhaseKind::Confirm), measured.by));
-    let trials: Vec<Trial> = tried.iter().map(|of| of.trial.clone()).collect();
-    sped_up(measured, &tried, &judge(&trials, &measured.rules, blocks(measured)))
-}
-
-fn sped_up(measured: &Measured, tried: &[Tried], judged: &[Judged]) -> Option<String> {
-    let is_faster = tried.iter().zip(judged).filter(|(_, judged)| judged.faster);
-    let names: Vec<&str> = is_faster.map(|(of, _)| of.factor.name.as_str()).collect();
-    faster(measured, &names)
-}
-
-/// Blocks of the last phase that are done, or begun.
-fn blocks(measured: &Measured) -> u32 {
-    measured.of_phase(PhaseKind::Confirm).map(|slice| slice.block.saturating_add(1)).max().unwrap_or(0)
-}
-
-/// What was looked at one by one, with the group of all else.
-fn tried(measured: &Measured, unit: Option<f64>) -> Vec<Tried> {
-    let factor = |treatment: Treatment| match treatment {
-        Treatment::Function { candidate } => {
-            let candidate = measured.candidates.get(candidate as usize)?;
-            Some(Factor::of_candidate(measured, candidate))
-        }
-        Treatment::Group { group } => {
-            let group = measured.groups.get(group as usize)?;
-            Factor::of_several(measured, &group.name, &group.members)
-        }
-        Treatment::Rest => Factor::of_several(measured, "everything else", &measured.rest()),
-        Treatment::Control | Treatment::Placebo | Treatment::Several => None,
-    };
-    let tried = |treatment: Treatment| {
-        let factor = Factor { treatment: Some(treatment), ..factor(treatment)? };
-        let contrasts = contrasts(measured.of_phase(PhaseKind::Confirm), treatment, u32::MAX, measured.by);
-        let share = factor.share(unit);
-        Some(Tried { treatment, factor, trial: Trial { contrasts, share } })
-    };
-    measured.treated().into_iter().filter_map(tried).collect()
-}
-
-impl Tried {
-    /// `alike` is the sensitivity of all functions, where it is one: more slices know of it than of one.
-    fn fill(&mut self, measured: &Measured, judged: Judged, unit: Option<f64>, alike: Option<Estimate>) {
-        let Judged { verdict, shows, .. } = judged;
-        (self.factor.verdict, self.factor.shows) = (verdict, shows);
-        let bend = hinge(&self.trial.contrasts);
-        self.factor.curve = curve(measured, self.treatment, bend);
-        let seen = before(self.trial.contrasts.clone(), bend);
-        // From there on it shows, where it does not from the beginning.
-        let bend = bend.filter(|bend| bend.low > 0.0);
-        let factor = &mut self.factor;
-        if let Some(found) = estimate(&seen, CONFIDENCE) {
-            let is_alike = |all: &Estimate| {
-                let is_within = found.low <= all.sensitivity && all.sensitivity <= found.high;
-                is_within && all.high - all.low < found.high - found.low
-            };
-            factor.set(alike.filter(is_alike).unwrap_or(found), unit);
-        }
-        // More slices than its own know what it is worth, where all functions show alike.
-        let is_worth_little = factor.worth_high.is_some_and(|worth| worth < measured.rules.worth);
-        let is_worth_it = factor.worth.map(|worth| worth >= measured.rules.worth);
-        factor.verdict = match (verdict, is_worth_it) {
-            (Verdict::Matters, _) if is_worth_little => Verdict::DoesNotMatter,
-            (Verdict::Matters, Some(false)) => Verdict::Undecided,
-            (Verdict::Undecided, Some(true)) if shows => Verdict::Matters,
-            _ => verdict,
-        };
-        let interval = factor.low.zip(factor.high);
-        let is_hidden =
-            !shows && interval.is_some_and(|(low, high)| low <= 0.0 && high < measured.rules.threshold);
-        let longest = || longest_hidden(&seen, factor.curve.as_ref());
-        factor.slack_ns = match (bend, verdict) {
-            (Some(bend), _) => Some(bend.slack),
-            // What shows is not hidden, though it be worth little.
-            (None, Verdict::DoesNotMatter) if is_hidden => Some(longest()).filter(|ns| *ns > 0.0),
-            (None, _) => None,
-        };
-        let is_faster = factor.high.is_some_and(|high| high < 0.0);
-        factor.reason = if is_faster {
-            Some(LESS_TIME.to_owned())
-        } else {
-            bend.map(|bend| {
-                format!(
-                    "delays beyond {} a unit show, {:.0} % of them",
-                    Nanos(bend.slack.max(0.0) as u64),
-                    bend.beyond * 100.0
-                )
-            })
-        };
-    }
-
-    /// Says how long a decision would take, where there is none: an interval is half as wide after four times
-    /// the time.
-    fn say_how_long(&mut self, measured: &Measured) {
-        let factor = &mut self.factor;
-        let (Verdict::Undecided, None, Some(found)) =
-            (factor.verdict, &factor.reason, factor.sensitivity.zip(factor.low.zip(factor.high)))
-        else {
-            return;
-        };
-        let (sensitivity, (low, high)) = found;
-        let rules = &measured.rules;
-        let share = self.trial.share;
-        // Half widths at which it would be shown to matter, not to show, or to be worth too little.
-        let to_matter = if is_above(sensitivity, share, rules) { sensitivity / LATE_LOOKS } else { 0.0 };
-        let not_to_show = (rules.threshold - sensitivity.abs()) / LATE_LOOKS;
-        let not_to_be_worth = share.map_or(0.0, |share| (rules.worth / share - sensitivity) / LATE_LOOKS);
-        let wanted = to_matter.max(not_to_show).max(not_to_be_worth);
-        let took: f64 = measured
-            .phases
-            .iter()
-            .filter(|phase| phase.kind == PhaseKind::Confirm)
-            .map(|phase| phase.end_ns.0.saturating_sub(phase.start_ns.0) as f64)
-            .sum();
-        let half = (high - low) / 2.0;
-        let shows = if factor.shows { "it shows, but may be too little; " } else { "" };
-        if wanted > 0.0 && took > 0.0 {
-            let minutes = took * (half / wanted).powi(2) / 60e9;
-            factor.reason = Some(if minutes < LONG {
-                format!("{shows}a decision would take some {} in all (--for)", amount(minutes))
-            } else {
-                format!(
-                    "{shows}this much noise leaves it open for hours: a quieter machine, or a steadier load"
-                )
-            });
-        }
-    }
-}
-
-/// The longest of these delays that is shorter than the longest ones of which half or more shows.
-fn longest_hidden(seen: &[Contrast], curve: Option<&Curve>) -> f64 {
-    let doses = curve.map_or(&[][..], |curve| &curve.doses);
-    let showing = doses.iter().rev().take_while(|dose| dose.time_ns * 2.0 >= dose.delay_ns);
-    let first = showing.last().map_or(f64::INFINITY, |dose| dose.delay_ns);
-    // Delays of one dose differ a little.
-    let below = first * 0.9;
-    seen.iter().map(|of| of.delay).filter(|delay| *delay < below).fold(0.0, f64::max)
-}
-
-/// `3 min`.
-fn amount(minutes: f64) -> String {
-    format!("{:.0} min", minutes.ceil().max(1.0))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{super::curve::Dose, *};
+    use super::*;
     use crate::{simulated::Function, testing};
-
-    #[test]
-    fn what_shows_is_not_hidden() {
-        let seen: Vec<Contrast> = (0..)
-            .zip([100.0, 200.0, 205.0, 400.0])
-            .map(|(block, delay)| Contrast { block, time: 0.0, delay })
-            .collect();
-        let curve = |times: [f64; 3]| Curve {
-            doses: [100.0, 202.0, 400.0]
-                .into_iter()
-                .zip(times)
-                .map(|(delay_ns, time_ns)| Dose { delay_ns, time_ns, low_ns: None, high_ns: None, blocks: 1 })
-                .collect(),
-            bend: None,
-        };
-        assert_eq!(longest_hidden(&seen, Some(&curve([0.0, 1.0, 2.0]))), 400.0);
-        assert_eq!(longest_hidden(&seen, Some(&curve([0.0, 1.0, 210.0]))), 205.0);
-        assert_eq!(longest_hidden(&seen, Some(&curve([90.0, 1.0, 210.0]))), 205.0, "noise of a short one");
-        assert_eq!(longest_hidden(&seen, Some(&curve([90.0, 180.0, 210.0]))), 0.0);
-        assert_eq!(longest_hidden(&seen, None), 400.0);
-    }
 
     #[test]
     fn what_is_shown_comes_before_what_chance_estimates_higher() {
@@ -380,18 +356,17 @@ mod tests {
             let factor = Factor::of_candidate(&record, &record.candidates[0]);
             Factor { name: name.to_owned(), verdict, worth: Some(worth), ..factor }
         };
-        let group = Factor { kind: FactorKind::Group, ..of("both", Verdict::Jointly, 0.9) };
+        let group = Factor { kind: FactorKind::Group, ..of("both", Verdict::Matters, 0.9) };
         let mut factors = [
-            of("dropped early", Verdict::Undecided, 0.08),
+            of("decided early", Verdict::Undecided, 0.08),
             of("most", Verdict::Matters, 0.04),
             of("dismissed", Verdict::Dismissed, 0.0),
             of("hidden", Verdict::DoesNotMatter, 0.01),
             group,
-            of("with another", Verdict::Jointly, 0.02),
             of("some", Verdict::Matters, 0.03),
         ];
         rank(&mut factors);
         let names = factors.each_ref().map(|of| of.name.as_str());
-        assert_eq!(names, ["most", "some", "with another", "dropped early", "hidden", "both", "dismissed"]);
+        assert_eq!(names, ["most", "some", "decided early", "hidden", "both", "dismissed"]);
     }
 }

@@ -1,7 +1,7 @@
 //! What is said of load that was not there.
 
 use crate::{
-    record::{LoadChange, Measured, PhaseKind},
+    record::{LoadChange, Measured},
     units::Nanos,
 };
 
@@ -9,8 +9,8 @@ use crate::{
 const NONE: f64 = 0.02;
 /// Functions that are called so often, as a share of before, have work to do.
 const CALLED: f64 = 0.3;
-/// What is as improbable as this is no chance.
-const CHANCE: f64 = 0.1;
+/// So many times the load may go away while functions are delayed. Most of the time they are.
+const MAX_TIMES: usize = 2;
 
 /// What happened to the load, and when.
 pub(crate) fn said(measured: &Measured, change: &LoadChange) -> String {
@@ -69,16 +69,12 @@ pub(crate) fn gone(measured: &Measured) -> Option<String> {
     measured.load_changes.iter().find(|change| change.end_ns.is_none()).map(|change| said(measured, change))
 }
 
-/// Why delays themselves may have driven the load away, if they may have: it went each time while something
-/// was delayed, and by chance it would also have gone at other times.
+/// Why delays themselves may have driven the load away, if they may have: it went again and again, each time
+/// while something was delayed.
 pub(crate) fn driven_away(measured: &Measured) -> Option<String> {
     let changes = &measured.load_changes;
-    let slices = || measured.slices.iter().filter(|slice| slice.phase != PhaseKind::Census);
-    let delayed = slices().filter(|slice| !slice.doses.is_empty()).count() as f64;
-    let share = delayed / slices().count().max(1) as f64;
-    let chance = share.powi(i32::try_from(changes.len()).unwrap_or(i32::MAX));
-    let is_no_chance = !changes.is_empty() && changes.iter().all(|change| change.delayed) && chance < CHANCE;
-    is_no_chance.then(|| {
+    let is_too_often = changes.len() > MAX_TIMES && changes.iter().all(|change| change.delayed);
+    is_too_often.then(|| {
         format!(
             "the load went away {} times, each time while functions were delayed: clients may give up on a \
              service that is slower",

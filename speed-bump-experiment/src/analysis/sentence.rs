@@ -2,16 +2,24 @@
 
 use super::{
     factor::{Factor, FactorKind},
+    thread::ThreadFinding,
     verdict::Verdict,
 };
 use crate::{demangle::for_people, printable::printable_name};
 
 /// Functions that are named.
 const NAMED: usize = 3;
+/// A share that is said to be all.
+const ALL: f64 = 0.995;
 
-/// What is to be said first. `factors` are in their order; `withheld` is why no verdict stands.
-pub(super) fn sentence(factors: &[&Factor], withheld: Option<&str>, aborted: Option<&str>) -> String {
-    let with = |verdict| factors.iter().copied().filter(move |of| of.verdict == verdict);
+/// The finding and what to do with it. `factors` come in order; `withheld` is why there is no verdict.
+pub(super) fn sentence(
+    factors: &[Factor],
+    threads: &[ThreadFinding],
+    withheld: Option<&str>,
+    aborted: Option<&str>,
+) -> String {
+    let with = |verdict| factors.iter().filter(move |of| of.verdict == verdict);
     let early = if aborted.is_some() { " The experiment ended early." } else { "" };
     if let Some(why) = withheld {
         return format!("No verdict: {why}.{early}");
@@ -22,36 +30,68 @@ pub(super) fn sentence(factors: &[&Factor], withheld: Option<&str>, aborted: Opt
              called.{early}"
         );
     }
-    let named: Vec<String> = with(Verdict::Matters).take(NAMED).map(named).collect();
+    let matter: Vec<String> = with(Verdict::Matters).take(NAMED).map(named).collect();
     let count = with(Verdict::Matters).count();
-    let together = with(Verdict::Jointly).filter(|of| of.kind != FactorKind::Group).count();
-    let mut text = match count {
-        0 if together == 1 => "No function is shown to matter alone; 1 does with others".to_owned(),
-        0 if together > 0 => format!("No function is shown to matter alone; {together} do together"),
-        0 => "No function is shown to matter".to_owned(),
-        1 => format!("{} matters", named.join("")),
-        _ if count > NAMED => format!("{} and {} more matter", named.join(", "), count - NAMED),
-        _ => format!("{} matter", and(&named)),
+    let pace = threads.iter().find(|of| of.sets_pace);
+    let mut text = match (count, pace) {
+        (0, Some(thread)) => sets_pace(thread),
+        (0, None) => "No function is shown to matter".to_owned(),
+        (1, _) => format!("{} matters", matter.join("")),
+        _ if count > NAMED => format!("{} and {} more matter", matter.join(", "), count - NAMED),
+        _ => format!("{} matter", and(&matter)),
     };
-    if count > 0 && together > 0 {
-        text += &format!(", and {together} more {} with others", if together == 1 { "does" } else { "do" });
-    }
     let not = with(Verdict::DoesNotMatter).count();
-    let open =
-        with(Verdict::Undecided).filter(|of| of.kind != FactorKind::Group || of.worth.is_some()).count();
-    match (not, open) {
+    let open: Vec<&Factor> =
+        with(Verdict::Undecided).filter(|of| of.kind != FactorKind::Group || of.worth.is_some()).collect();
+    match (not, open.len()) {
         (0, 0) => text.push('.'),
         (not, 0) => text += &format!("; {} shown not to.", counted(not)),
         (0, open) => text += &format!("; {} undecided.", counted(open)),
         (not, open) => text += &format!("; {} shown not to, {open} undecided.", counted(not)),
     }
+    if let Some(more) = at_most(&open) {
+        text += &more;
+    }
     text + early
+}
+
+/// `The thread 4711 (model) sets the pace: 1.08 [1.00, 1.16] of all work on it shows in a unit's time`.
+fn sets_pace(thread: &ThreadFinding) -> String {
+    let mut text = match &thread.threads[..] {
+        [one] => format!("The thread {one}"),
+        several => format!("The {} threads of the same functions", several.len()),
+    };
+    if !thread.name.is_empty() {
+        text += &format!(" ({})", printable_name(&thread.name));
+    }
+    text += if thread.threads.len() > 1 { " set the pace" } else { " sets the pace" };
+    text += &format!(
+        ": each microsecond more of work there costs {:.2} us [{:.2}, {:.2}] a unit",
+        thread.sensitivity, thread.low, thread.high
+    );
+    if let Some(worth) = thread.worth {
+        text += &format!(", and together its functions are worth at most {} of a unit's time", share(worth));
+    }
+    text
+}
+
+/// What undecided functions are worth at most.
+fn at_most(open: &[&Factor]) -> Option<String> {
+    let (first, rest) = open.split_first()?;
+    let most = rest.iter().try_fold(first.worth_high?, |most, of| Some(f64::max(most, of.worth_high?)))?;
+    let each = if rest.is_empty() { "It is" } else { "Each of those is" };
+    Some(format!(" {each} worth {} at most, which more time would narrow.", share(most)))
+}
+
+fn share(worth: f64) -> String {
+    if worth >= ALL { "all".to_owned() } else { format!("{:.1} %", worth.max(0.0) * 100.0) }
 }
 
 fn named(factor: &Factor) -> String {
     let for_people = (factor.kind == FactorKind::Native).then(|| for_people(&factor.name)).flatten();
     let name = printable_name(for_people.as_ref().unwrap_or(&factor.name));
     match (factor.worth, factor.worth_low.zip(factor.worth_high)) {
+        (Some(_), Some((low, _))) if low >= ALL => format!("{name} (worth up to all of a unit's time)"),
         (Some(worth), Some((low, high))) => format!(
             "{name} (worth at most {:.1} % of a unit's time, {:.1} to {:.1})",
             worth * 100.0,

@@ -2,28 +2,20 @@
 
 use serde::Serialize;
 
-use super::{
-    contrast::contrasts,
-    estimate::{MIN_BLOCKS, chance},
-    failed::more_failed,
-    load,
-    outliers::median,
-    pace::is_slower,
-};
+use super::{failed::more_failed, load, pace::is_slower};
 use crate::{
     TargetKind,
+    chips::design::Design,
     record::{Around, By, Census, Mark, Measured, PhaseKind, Slice, Treatment},
     units::Nanos,
 };
 
-/// The placebo shows an effect with this probability where all is well: then no verdict stands.
-const PLACEBO_ERROR: f64 = 0.001;
-/// And with this one: that is told.
-const PLACEBO_DOUBT: f64 = 0.01;
 /// Of more slices than this nothing is left to trust.
 const MAX_DROPPED: f64 = 0.25;
 /// From how much on delivered differs from asked.
 const OFF: f64 = 0.1;
+/// From this share on it is told what the bound on threads left out.
+const LEFT_OUT: f64 = 0.01;
 /// From this share on programs wait for processors.
 const BUSY: f64 = 0.9;
 /// Clocks differ by less than this, in ns, unless one was set.
@@ -36,10 +28,8 @@ const DRIFT: f64 = 0.1;
 const ANOTHER: f64 = 2.0;
 /// So many changes of the load are told.
 const LOAD_CHANGES: usize = 5;
-/// More of the slices without delays than this part are not to be without a unit.
-const EMPTY: f64 = 0.05;
-/// Where so many units are done in most of them.
-const DOZENS: f64 = 24.0;
+/// A drift takes so many chips to be known.
+const MIN_CHIPS: usize = 40;
 
 /// What the checks found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -54,9 +44,8 @@ pub struct Validity {
     pub slices: usize,
     /// Slices that do not, by reason.
     pub dropped: Vec<Dropped>,
-    /// Time per unit with the placebo against time without, as a share of it.
-    pub placebo: Option<f64>,
-    /// By what share a unit took longer in the second half of the slices without delays than in the first.
+    /// By what share a unit took longer in the second half of the chips than in the first, without what doses
+    /// added.
     pub drift: Option<f64>,
     /// By what share a unit took longer after the experiment than before it.
     pub recovery: Option<f64>,
@@ -88,26 +77,13 @@ impl Problem {
 }
 
 /// Looks at a record.
-pub fn validity(measured: &Measured) -> Validity {
-    let broken = measured.not_valid().or_else(|| empty(measured));
-    let mut problems: Vec<Problem> = broken.map(Problem::fatal).into_iter().collect();
+pub fn validity(measured: &Measured, design: Option<&Design>) -> Validity {
+    let mut problems: Vec<Problem> = measured.not_valid().map(Problem::fatal).into_iter().collect();
     let mut fatal = |is: bool, text: String| {
         if is {
             problems.push(Problem { fatal: true, text });
         }
     };
-    let placebo = placebo(measured);
-    let placebo_says = |(share, chance): (f64, f64)| {
-        format!(
-            "slices with delays of zero took {:+.1} % time per unit against those without delays, which \
-             noise does in {:.2} % of experiments",
-            share * 100.0,
-            chance * 100.0
-        )
-    };
-    if let Some(of) = placebo.filter(|(_, chance)| *chance < PLACEBO_ERROR) {
-        fatal(true, placebo_says(of) + ": something else changed with the slices");
-    }
     let dropped = dropped(measured);
     // Those of a census that was taken again cost nothing but time, and so do those without load.
     let is_lost = |of: &&Dropped| match of.reason {
@@ -120,7 +96,7 @@ pub fn validity(measured: &Measured) -> Validity {
         of_all > MAX_DROPPED,
         format!("{lost} of {} slices do not count: take longer slices (--slice)", measured.slices.len()),
     );
-    let drift = drift(measured);
+    let drift = design.and_then(drift);
     if let Some(drift) = drift {
         let text = format!(
             "without delays, a unit took {:+.0} % time in the second half of the experiment: it was another \
@@ -137,9 +113,6 @@ pub fn validity(measured: &Measured) -> Validity {
             problems.push(Problem { fatal: false, text });
         }
     };
-    if let Some(of) = placebo.filter(|(_, chance)| (PLACEBO_ERROR..PLACEBO_DOUBT).contains(chance)) {
-        tell(true, placebo_says(of));
-    }
     let delivered_over_asked = delivered_over_asked(measured);
     if let Some(ratio) = delivered_over_asked {
         let off = (ratio - 1.0).abs() > OFF;
@@ -151,10 +124,20 @@ pub fn validity(measured: &Measured) -> Validity {
             ),
         );
     }
+    if let Some(share) = left_out(measured) {
+        tell(
+            share > LEFT_OUT,
+            format!(
+                "{:.0} % of the delays were left out, as a thread was delayed for as much of its time as it \
+                 may be (--max-slowdown); the analysis goes by what was delivered",
+                share * 100.0
+            ),
+        );
+    }
     if let Some(drift) = drift {
         let text = format!(
-            "without delays, a unit took {:+.0} % time in the second half of the experiment; slices \
-             are compared with the nearest ones",
+            "without delays, a unit took {:+.0} % time in the second half of the experiment; each \
+             piece of time is compared with those around it",
             drift * 100.0
         );
         tell(drift.abs() > DRIFT && (1.0 / ANOTHER..ANOTHER).contains(&(1.0 + drift)), text);
@@ -210,7 +193,6 @@ pub fn validity(measured: &Measured) -> Validity {
         delivered_over_asked,
         slices: measured.slices.iter().filter(|slice| slice.counts()).count(),
         dropped,
-        placebo: placebo.map(|(share, _)| share),
         drift,
         recovery,
     }
@@ -220,10 +202,17 @@ pub fn validity(measured: &Measured) -> Validity {
 fn around_problems(around: &Around) -> Vec<String> {
     let mut problems = Vec::new();
     if let Some(busy) = around.processors_busy.filter(|busy| *busy > BUSY) {
+        let others =
+            around.others.map(|others| format!(", {:.0} % of it with other programs", others / busy * 100.0));
+        let wait = around.processor_wait.map(|wait| {
+            format!("; its threads waited for one for {:.0} % of the time that they wanted one", wait * 100.0)
+        });
         problems.push(format!(
-            "the machine's processors were busy for {:.0} % of the time: what makes any program wait for one \
-             shows in the service too",
-            busy * 100.0
+            "the machine's processors were busy for {:.0} % of the time{}: what makes any program wait for \
+             one shows in the service too{}",
+            busy * 100.0,
+            others.unwrap_or_default(),
+            wait.unwrap_or_default()
         ));
     }
     let Around { processes_came, processes_went, threads_came, threads_went, .. } = *around;
@@ -255,31 +244,6 @@ fn around_problems(around: &Around) -> Vec<String> {
     problems
 }
 
-/// The placebo's share of a unit's time, and how probable as much is.
-fn placebo(measured: &Measured) -> Option<(f64, f64)> {
-    let of = contrasts(measured.of_phase(PhaseKind::Confirm), Treatment::Placebo, u32::MAX, measured.by);
-    let chance = chance(&of)?;
-    let time = of.iter().map(|of| of.time).sum::<f64>() / of.len() as f64;
-    Some((time / controls(measured.of_phase(PhaseKind::Confirm), measured.by)?, chance))
-}
-
-/// Whether there was no load for a part of the last phase: what a record says that was made before this was
-/// looked at meanwhile.
-fn empty(measured: &Measured) -> Option<String> {
-    let without = measured.of_phase(PhaseKind::Confirm).filter(|slice| slice.treatment == Treatment::Control);
-    let mut units: Vec<f64> = without.map(|slice| slice.units).collect();
-    let count = units.len();
-    let empty = units.iter().filter(|units| **units == 0.0).count();
-    let is_told =
-        empty as f64 > EMPTY * count as f64 && census_units(measured).max(median(&mut units)) >= DOZENS;
-    is_told.then(|| format!("{empty} of {count} slices without delays have no unit: the load was not there"))
-}
-
-/// Units of a slice before the first delay.
-fn census_units(measured: &Measured) -> f64 {
-    median(&mut measured.of_phase(PhaseKind::Census).map(|slice| slice.units).collect::<Vec<f64>>())
-}
-
 fn dropped(measured: &Measured) -> Vec<Dropped> {
     let mut dropped: Vec<Dropped> = Vec::new();
     for reason in measured.slices.iter().filter_map(|slice| slice.marks.first().copied()) {
@@ -294,20 +258,28 @@ fn dropped(measured: &Measured) -> Vec<Dropped> {
 fn delivered_over_asked(measured: &Measured) -> Option<f64> {
     let delivered =
         || measured.slices.iter().filter(|slice| slice.counts()).flat_map(|slice| &slice.delivered);
-    let asked: f64 = delivered().map(|of| of.asked_ns.0 as f64).sum();
+    let asked: f64 = delivered().map(|of| of.all_asked().0 as f64).sum();
     let arrived: f64 = delivered().map(|of| of.delivered_ns.0 as f64).sum();
     (asked > 0.0).then(|| arrived / asked)
 }
 
-/// Of the slices without delays in the last phase, the second half against the first.
-fn drift(measured: &Measured) -> Option<f64> {
-    let without: Vec<&Slice> =
-        measured.of_phase(PhaseKind::Confirm).filter(|slice| slice.treatment == Treatment::Control).collect();
-    if without.len() < MIN_BLOCKS {
+/// The share of all delays that the bound on threads left out; `None` if nothing was asked for.
+fn left_out(measured: &Measured) -> Option<f64> {
+    let delivered = || measured.slices.iter().flat_map(|slice| &slice.delivered);
+    let asked: f64 = delivered().map(|of| of.all_asked().0 as f64).sum();
+    let bounded: f64 = delivered().map(|of| of.bounded_ns.0 as f64).sum();
+    (asked > 0.0).then(|| bounded / asked)
+}
+
+/// Of the chips without what doses added, the second half against the first.
+fn drift(design: &Design) -> Option<f64> {
+    let times = design.times_without_doses();
+    if times.len() < MIN_CHIPS {
         return None;
     }
-    let (first, second) = without.split_at(without.len() / 2);
-    Some(controls(second.iter().copied(), measured.by)? / controls(first.iter().copied(), measured.by)? - 1.0)
+    let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len() as f64;
+    let (first, second) = times.split_at(times.len() / 2);
+    Some(mean(second) / mean(first) - 1.0)
 }
 
 fn recovery(measured: &Measured) -> Option<f64> {
@@ -322,6 +294,8 @@ fn recovery(measured: &Measured) -> Option<f64> {
 pub(super) fn controls<'a>(slices: impl Iterator<Item = &'a Slice>, by: By) -> Option<f64> {
     let times: Vec<f64> = slices
         .filter(|slice| slice.treatment == Treatment::Control)
+        // Without a unit there is no latency.
+        .filter(|slice| by == By::Throughput || slice.units > 0.0)
         .map(|slice| slice.time_per_unit(by))
         .collect();
     (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)

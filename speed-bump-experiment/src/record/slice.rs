@@ -13,7 +13,7 @@ use crate::units::Nanos;
 pub enum Treatment {
     /// No delays: a baseline.
     Control,
-    /// Delays of zero, otherwise like a function: an effect here is an error of the experiment.
+    /// Delays of zero. Of records before chips.
     Placebo,
     /// Delays of one function.
     Function {
@@ -25,9 +25,9 @@ pub enum Treatment {
         /// Its number.
         group: u32,
     },
-    /// Delays of all functions that are not tested one by one.
+    /// Delays of all functions that are not tested one by one. Of records before chips.
     Rest,
-    /// Delays of several functions at once.
+    /// Delays of the functions that the coins chose, be it one.
     Several,
 }
 
@@ -77,17 +77,32 @@ pub struct Delivered {
     pub candidate: u32,
     /// Calls of it that were counted in the slice.
     pub calls: u64,
-    /// The total requested delay.
+    /// The total requested delay, but for that of `bounded_ns`.
     pub asked_ns: Nanos,
     /// The total delivered delay.
     pub delivered_ns: Nanos,
+    /// The total delay that the bound on threads left out.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub bounded_ns: Nanos,
+}
+
+impl Delivered {
+    /// All that was requested.
+    pub fn all_asked(&self) -> Nanos {
+        Nanos(self.asked_ns.0.saturating_add(self.bounded_ns.0))
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes it")]
+fn is_none(delay: &Nanos) -> bool {
+    delay.0 == 0
 }
 
 /// Why a slice does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mark {
-    /// The tool itself was late by more than a tenth of the slice.
+    /// The tool itself was late, by the length of the slice and 100 ms at least.
     Late,
     /// A guard ended it too early.
     Guarded,
@@ -119,6 +134,14 @@ impl Slice {
     /// Delay per unit of work, in ns.
     pub fn delay_per_unit(&self) -> f64 {
         self.delivered.iter().map(|of| of.delivered_ns.0 as f64).sum::<f64>() / self.units.max(0.5)
+    }
+
+    /// Whether the bound on threads left out more than a hundredth of its delays.
+    pub fn is_cut(&self) -> bool {
+        let sum = |of: fn(&Delivered) -> Nanos| {
+            self.delivered.iter().fold(0_u64, |sum, one| sum.saturating_add(of(one).0))
+        };
+        sum(|of| of.bounded_ns) > sum(Delivered::all_asked) / 100
     }
 
     /// Whether it counts.

@@ -7,14 +7,15 @@ use super::words::{short_verdict, whole_name};
 use crate::{
     analysis::factor::{Factor, FactorKind},
     printable::printable,
-    record::Experiment,
+    record::{Experiment, Origin},
 };
 
-const HEADING: [&str; 15] = [
+const HEADING: [&str; 16] = [
     "name",
     "file",
     "line",
     "kind",
+    "origin",
     "calls_per_unit",
     "own_ns_per_unit",
     "sensitivity",
@@ -37,7 +38,7 @@ pub fn render(Experiment { findings, .. }: &Experiment) -> String {
     text
 }
 
-fn cells(factor: &Factor) -> [String; 15] {
+fn cells(factor: &Factor) -> [String; 16] {
     let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
     let file = factor.file.as_ref().map(|file| file.display().to_string());
     [
@@ -45,6 +46,7 @@ fn cells(factor: &Factor) -> [String; 15] {
         safe(file.unwrap_or_default()),
         factor.line.map(|line| line.to_string()).unwrap_or_default(),
         kind(factor.kind).to_owned(),
+        origin(factor.origin).to_owned(),
         factor.calls_per_unit.to_string(),
         number(factor.own_ns_per_unit),
         number(factor.sensitivity),
@@ -65,6 +67,15 @@ fn kind(kind: FactorKind) -> &'static str {
         FactorKind::Native => "native",
         FactorKind::Usdt => "usdt",
         FactorKind::Group => "group",
+    }
+}
+
+fn origin(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Service => "service",
+        Origin::Unknown => "unknown",
+        Origin::Library => "library",
+        Origin::Native => "native",
     }
 }
 

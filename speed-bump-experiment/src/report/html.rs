@@ -15,7 +15,7 @@ mod validity;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::{further, notes, sharing};
+use super::{further, notes, sharing, waits};
 use crate::record::Experiment;
 use lists::Budget;
 
@@ -74,6 +74,9 @@ fn page(experiment: &Experiment, limits: Limits) -> String {
             section aria-labelledby="functions" {
                 h2 id="functions" { "Which functions matter" }
                 (forest::forest(measured, findings, limits.functions))
+                @if let Some(waits) = waits::line(&measured.waits) {
+                    p { (cells::sentence(&waits)) }
+                }
                 @for shared in shared.iter().take(limits.functions) {
                     p { "Shared with units of work: " (cells::sentence(shared)) }
                 }

@@ -3,20 +3,27 @@
 use super::{
     compare::{self, Comparison},
     further,
-    notes::{dismissed, notes, tested},
+    notes::{dismissed, folded, notes},
+    sections::{Section, text_sections},
     text::{HEADING, SHOWN, cells},
+    waits,
 };
 use crate::{printable::printable, record::Experiment};
 
 /// The report: the answer, the table, and collapsed notes.
 pub fn render(Experiment { measured, findings }: &Experiment) -> String {
     let mut text = format!("{}\n\n", code(&findings.verdict, false));
-    let rows = tested(findings).take(SHOWN).map(|factor| cells(factor).to_vec());
-    text += &table(&HEADING.map(str::to_owned), rows);
-    let more = tested(findings).count().saturating_sub(SHOWN);
-    if more > 0 {
-        text += &format!("\n… {more} more functions\n");
+    for Section { title, factors } in text_sections(findings, SHOWN) {
+        text += &title.map(|title| format!("\n{title}:\n\n")).unwrap_or_default();
+        text += &table(&HEADING.map(str::to_owned), factors.into_iter().map(|of| cells(of).to_vec()));
     }
+    let rows: usize = text_sections(findings, usize::MAX).iter().map(|of| of.factors.len()).sum();
+    if rows > SHOWN {
+        text += &format!("\n… {} more functions\n", rows - SHOWN);
+    }
+    text += &folded(findings).map(|line| format!("\n{line}\n")).unwrap_or_default();
+    text +=
+        &waits::line(&measured.waits).map(|line| format!("\n{}\n", code(&line, false))).unwrap_or_default();
     if !findings.further.is_empty() {
         let rows = further::rows(&findings.further);
         if let Some((heading, rows)) = rows.split_first() {

@@ -1,8 +1,9 @@
 //! Notes below the table, shared by all formats of a report.
 
 use super::{
-    sharing,
-    words::{name_and_place, phase_name},
+    sections::is_folded,
+    sharing, threads,
+    words::{fixed, name_and_place, phase_name},
 };
 use crate::{
     analysis::{factor::Factor, findings::Findings, verdict::Verdict},
@@ -14,6 +15,7 @@ use crate::{
 pub(super) fn notes(measured: &Measured, findings: &Findings) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(unit(measured, findings).map(|unit| format!("unit: {unit}")));
+    lines.extend(threads::lines(findings));
     lines.extend(reasons(findings).into_iter().filter_map(|(reason, names)| match names.as_slice() {
         [] => None,
         [name] => Some(format!("{name}: {reason}")),
@@ -42,7 +44,8 @@ pub(super) fn unit(measured: &Measured, findings: &Findings) -> Option<String> {
 /// Reasons of verdicts, in the order of the table, with their functions.
 fn reasons(findings: &Findings) -> Vec<(&str, Vec<String>)> {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
-    for factor in tested(findings) {
+    let mut is_folded = is_folded(findings);
+    for factor in tested(findings).filter(|of| !is_folded(of)) {
         let Some(reason) = factor.reason.as_deref() else { continue };
         match reasons.iter_mut().find(|(other, _)| *other == reason) {
             Some((_, names)) => names.push(name_and_place(factor)),
@@ -55,6 +58,26 @@ fn reasons(findings: &Findings) -> Vec<(&str, Vec<String>)> {
 /// The functions that the experiment tested.
 pub(super) fn tested(findings: &Findings) -> impl Iterator<Item = &Factor> {
     findings.factors.iter().filter(|factor| factor.verdict != Verdict::Dismissed)
+}
+
+/// A line about undecided functions without a row; `None` if all have one.
+pub(super) fn folded(findings: &Findings) -> Option<String> {
+    let folded: Vec<&Factor> = tested(findings).filter(is_folded(findings)).collect();
+    if folded.is_empty() {
+        return None;
+    }
+    let bounds: Option<Vec<f64>> = folded.iter().map(|of| of.worth_high).collect();
+    let most = bounds.and_then(|bounds| bounds.into_iter().reduce(f64::max));
+    let bound = match most {
+        Some(most) if most < 1.0 => {
+            format!(
+                ": each is worth under {} % of a unit's time, which more time would narrow",
+                fixed(most * 100.0, 1)
+            )
+        }
+        Some(_) | None => ": of some too little is known to say what they are worth".to_owned(),
+    };
+    Some(format!("{} more are undecided{bound}", folded.len()))
 }
 
 /// A line with the number of dismissed functions; `None` if there are none.

@@ -29,7 +29,7 @@ pub(super) fn shared(findings: &Findings) -> Vec<String> {
 }
 
 fn is_told(factor: &Factor) -> bool {
-    factor.kind != FactorKind::Group && matches!(factor.verdict, Verdict::Matters | Verdict::Jointly)
+    factor.kind != FactorKind::Group && factor.verdict == Verdict::Matters
 }
 
 fn text(sharing: &Sharing) -> Option<String> {

@@ -4,7 +4,9 @@ mod forest;
 
 use super::{
     further,
-    notes::{dismissed, notes, tested},
+    notes::{dismissed, folded, notes},
+    sections::{Section, text_sections},
+    waits,
     words::{name_and_place, own, sensitivity, short_verdict, verdict, worth},
 };
 use crate::{
@@ -34,7 +36,6 @@ impl Style {
     fn coloured(self, verdict: Verdict, text: &str) -> String {
         let code = match verdict {
             Verdict::Matters => "1;31",
-            Verdict::Jointly => "33",
             Verdict::DoesNotMatter => "36",
             Verdict::Undecided | Verdict::Dismissed => "2",
         };
@@ -50,6 +51,7 @@ impl Style {
 pub fn render(Experiment { measured, findings }: &Experiment, style: Style) -> String {
     let mut text = format!("{}\n\n", style.with("1", &printable(&findings.verdict)));
     text += &coloured_table(findings, style);
+    text += &waits::line(&measured.waits).map(|line| format!("{}\n", printable(&line))).unwrap_or_default();
     let forest = forest::forest(findings, measured.rules.worth, style);
     if !forest.is_empty() {
         text += &format!("\n{}\n", forest.join("\n"));
@@ -68,28 +70,29 @@ pub fn render(Experiment { measured, findings }: &Experiment, style: Style) -> S
 pub(super) const HEADING: [&str; 6] =
     ["function", "calls/unit", "own/unit", "sensitivity", "worth at most", "verdict"];
 
-/// The table of functions, those that are worth most first.
+/// The table of functions: the service's own code, libraries and native code; in each, those that are worth
+/// most first.
 pub fn table(findings: &Findings, shown: usize) -> String {
-    aligned(rows(findings, shown, cells).into_iter().map(Vec::from).collect()) + &below(findings, shown)
+    let rows = rows(findings, shown, cells).into_iter().map(|(_, row)| row).collect();
+    aligned(rows) + &below(findings, shown)
 }
 
 /// The table for a terminal, with colours.
 fn coloured_table(findings: &Findings, style: Style) -> String {
-    let of = |cells: fn(&Factor) -> [String; 6], columns: fn(&[String; 6]) -> Vec<String>| {
-        rows(findings, SHOWN, cells).iter().map(columns).collect::<Vec<_>>()
-    };
     let fits = |table: &String| table.lines().all(|line| columns(line) <= style.columns);
-    let mut table = aligned(of(cells, |row| row.to_vec()));
+    let (factors, all): (Vec<_>, Vec<_>) = rows(findings, SHOWN, cells).into_iter().unzip();
+    let mut table = aligned(all);
     // If it does not fit, names are cut, and explanations of verdicts left out; then counts and times.
+    let short = || rows(findings, SHOWN, short_cells).into_iter().map(|(_, row)| row);
     if !fits(&table) {
-        table = aligned(shortened(of(short_cells, |row| row.to_vec()), style.columns));
+        table = aligned(shortened(short().collect(), style.columns));
     }
     if !fits(&table) {
-        let few =
-            of(short_cells, |[name, _, _, rest @ ..]| std::iter::once(name).chain(rest).cloned().collect());
-        table = aligned(shortened(few, style.columns));
+        let few = |row: Vec<String>| {
+            row.into_iter().enumerate().filter(|(at, _)| !matches!(at, 1 | 2)).map(|(_, cell)| cell).collect()
+        };
+        table = aligned(shortened(short().map(few).collect(), style.columns));
     }
-    let factors = std::iter::once(None).chain(tested(findings).map(Some));
     let mut text = String::new();
     for (line, factor) in table.lines().zip(factors) {
         let coloured = factor.and_then(|factor| {
@@ -98,23 +101,37 @@ fn coloured_table(findings: &Findings, style: Style) -> String {
         });
         text += &match coloured {
             Some((before, verdict)) => format!("{before}{verdict}\n"),
+            None if line.is_empty() => "\n".to_owned(),
             None => format!("{}\n", style.with("2", line)),
         };
     }
     text + &below(findings, SHOWN)
 }
 
-/// The heading, and a row for each function.
-fn rows(findings: &Findings, shown: usize, cells: fn(&Factor) -> [String; 6]) -> Vec<[String; 6]> {
-    let rows = tested(findings).take(shown).map(cells);
-    std::iter::once(HEADING.map(str::to_owned)).chain(rows).collect()
+/// The heading, and a row for each function, under the title of its section.
+fn rows(
+    findings: &Findings,
+    shown: usize,
+    cells: fn(&Factor) -> [String; 6],
+) -> Vec<(Option<&Factor>, Vec<String>)> {
+    let mut rows = vec![(None, HEADING.map(str::to_owned).to_vec())];
+    for Section { title, factors } in text_sections(findings, shown) {
+        if let Some(title) = title {
+            rows.extend([(None, Vec::new()), (None, vec![title.to_owned()])]);
+        }
+        rows.extend(factors.into_iter().map(|factor| (Some(factor), cells(factor).to_vec())));
+    }
+    rows
 }
 
 /// Lines below the table: how many more functions there are, and how many were dismissed.
 fn below(findings: &Findings, shown: usize) -> String {
-    let more = tested(findings).count().saturating_sub(shown);
+    let folded = folded(findings);
+    let rows = text_sections(findings, usize::MAX).iter().map(|of| of.factors.len()).sum::<usize>();
+    let more = rows.saturating_sub(shown);
     let more = if more > 0 { format!("… {more} more functions\n") } else { String::new() };
-    more + &dismissed(findings).map(|line| line + "\n").unwrap_or_default()
+    more + &folded.map(|line| line + "\n").unwrap_or_default()
+        + &dismissed(findings).map(|line| line + "\n").unwrap_or_default()
 }
 
 /// The cells below [`HEADING`].
@@ -157,7 +174,7 @@ mod tests {
             let text = render(&experiment, Style { columns: width, colour: false });
             let table: Vec<&str> = text.lines().skip(2).take(7).collect();
             assert!(table.iter().all(|line| columns(line) <= width), "{width}\n{text}");
-            assert!(table[1].contains("0.9") || table[1].contains("1.0"), "{text}");
+            assert!(table[1].contains("0.9") || table[1].contains("1."), "{text}");
         }
         let wide = render(&experiment, Style::PLAIN);
         assert!(wide.contains("does not matter (hidden up to"), "{wide}");

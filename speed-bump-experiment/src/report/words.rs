@@ -110,7 +110,6 @@ pub fn short_verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Matters => "matters",
         Verdict::DoesNotMatter => "does not matter",
-        Verdict::Jointly => "matters with others",
         Verdict::Undecided => "undecided",
         Verdict::Dismissed => "dismissed",
     }
@@ -123,6 +122,8 @@ pub fn phase_name(kind: PhaseKind) -> &'static str {
         PhaseKind::Titrate => "titrate",
         PhaseKind::Screen => "screen",
         PhaseKind::Confirm => "confirm",
+        PhaseKind::Test => "test",
+        PhaseKind::Ladder => "ladder",
         PhaseKind::Recover => "recover",
     }
 }

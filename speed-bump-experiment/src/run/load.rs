@@ -142,7 +142,7 @@ impl Runner<'_> {
         }
         self.load.hear(slice);
         if !self.load.is_odd(slice) {
-            if slice.treatment == Treatment::Control && slice.counts() && slice.units > 0.0 {
+            if slice.counts() && slice.units > 0.0 {
                 self.load.add_latest(slice);
             }
             return Ok(true);
@@ -194,15 +194,12 @@ impl Runner<'_> {
         let mut odd = 0;
         for slice in self.measured.slices.iter().skip(first) {
             self.load.hear(slice);
-            if !self.load.is_odd(slice) {
-                break;
-            }
-            odd += 1;
+            odd = if self.load.is_odd(slice) { odd + 1 } else { 0 };
         }
         if odd <= LOOKS {
             return true;
         }
-        self.drop_since(first);
+        self.drop_since(self.measured.slices.len() - odd);
         false
     }
 
@@ -272,16 +269,22 @@ impl Runner<'_> {
             rate: self.load.rate(last),
             calls: self.load.calls_left(),
             unanswered: self.load.under_way,
-            delayed: !odd.doses.is_empty(),
+            delayed: self.had_delays(odd),
         }
+    }
+
+    /// Whether this slice or the one before it had delays: clients take a moment to notice.
+    fn had_delays(&self, odd: &Slice) -> bool {
+        let slices = &self.measured.slices;
+        let at = slices.iter().rposition(|slice| slice.start_ns == odd.start_ns);
+        let before = at.and_then(|at| slices.get(at.checked_sub(1)?));
+        [Some(odd), before].into_iter().flatten().any(|slice| !slice.doses.is_empty())
     }
 
     /// Drops the slices after the last one without delays that was as before, of those before this one.
     fn drop_since(&mut self, first: usize) {
         let before = self.measured.slices.iter().take(first);
-        let is_known = |slice: &Slice| {
-            slice.treatment == Treatment::Control && slice.counts() && self.load.is_usual(slice)
-        };
+        let is_known = |slice: &Slice| slice.counts() && self.load.is_usual(slice);
         let known = before.collect::<Vec<_>>().into_iter().rposition(is_known);
         let from = known.map_or(0, |known| known + 1);
         (from..self.measured.slices.len()).for_each(|index| self.drop_slice(index));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Now, Runner, Stop};
 use crate::{
-    analysis::failed::failed,
+    analysis::{failed::failed, outliers::median},
     bound::MIN_LATENCIES,
     reading::Reading,
     record::{By, Delivered, Mark, MetricReading, PhaseKind, Slice, Treatment},
@@ -14,18 +14,33 @@ use crate::{
 
 /// How often the guard looks.
 pub(super) const LOOKS: Nanos = Nanos(100_000_000);
+/// The guard compares with the middle of so many slices.
+const LATEST: usize = 16;
 /// A slow-down is believed from this many times on by which slices without delays differ.
 const BELIEVED: f64 = 2.0;
-/// Doses have to end so many slices early before that is believed: once may be the service's own doing.
-pub(super) const GUARDS: usize = 2;
 /// From this many ns on the ends of slices wait for a unit to be done.
 const LONG_UNIT: f64 = 2e6;
 /// In pieces of so many a unit.
 const EDGE_PIECES: f64 = 32.0;
 /// At most for so many units.
 const EDGE_UNITS: f64 = 2.0;
-/// The tool is late from this part of a slice on.
-const LATE: u64 = 10;
+/// The tool is late if a slice takes so much longer than planned, or twice as long: it was stopped, or had no
+/// processor. What it counts is from edge to edge, so that less does no harm.
+const LATE: Nanos = Nanos(100_000_000);
+
+/// What was counted at a moment that the guard compares with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Edge {
+    at: Nanos,
+    units: f64,
+    latency: Option<f64>,
+}
+
+impl Edge {
+    fn new(sample: &Sample) -> Self {
+        Self { at: sample.at, units: sample.units, latency: sample.latency }
+    }
+}
 
 impl Runner<'_> {
     /// A slice with these doses under the load. Where that was not there, it is waited for, and the slice is
@@ -45,6 +60,7 @@ impl Runner<'_> {
             if self.is_under_load(block, &slice)? {
                 // Without delays, none fails for them.
                 if !doses.is_empty()
+                    && slice.failed.is_some_and(|failed| failed > 0.0)
                     && let Some(why) = failed(&self.measured)
                 {
                     return Err(Stop::Invalid(why));
@@ -67,11 +83,12 @@ impl Runner<'_> {
         let from = in_force + self.times.burn_in;
         let to = from + self.times.slice;
         let first = self.look()?;
-        let mut guarded = self.watch_until(from, &first)?;
+        self.note_edge(&first);
+        let mut guarded = self.watch_until(from)?;
         let start = self.edge(guarded)?;
         let before = self.look_further()?;
         if !guarded {
-            guarded = self.watch_until(to, &first)?;
+            guarded = self.watch_until(to)?;
         }
         let end = self.edge(guarded)?;
         if guarded {
@@ -79,7 +96,7 @@ impl Runner<'_> {
         }
         let after = self.look_further()?;
         self.load.note_calls(&start, &end);
-        let allowed = self.times.slice.0 / LATE
+        let allowed = self.times.slice.0.max(LATE.0)
             + if self.pace < LONG_UNIT { 0 } else { (self.pace * EDGE_UNITS) as u64 };
         let late = |planned: Nanos, at: Nanos| at.0.saturating_sub(planned.0) > allowed;
         let mut marks = Vec::new();
@@ -148,8 +165,17 @@ impl Runner<'_> {
         Ok(sample)
     }
 
-    /// Waits until then; `true`: units got too slow since this sample, and it did not wait any longer.
-    fn watch_until(&mut self, time: Nanos, since: &Sample) -> Result<bool, Stop> {
+    /// Keeps what was counted at the beginning of a slice, for the guard.
+    fn note_edge(&mut self, sample: &Sample) {
+        let is_old = |edge: &Edge| sample.at.0.saturating_sub(edge.at.0) >= LOOKS.0;
+        while self.edges.get(1).is_some_and(is_old) {
+            self.edges.pop_front();
+        }
+        self.edges.push_back(Edge::new(sample));
+    }
+
+    /// Waits until then; `true`: units got too slow, and it did not wait any longer.
+    fn watch_until(&mut self, time: Nanos) -> Result<bool, Stop> {
         // All slices are handled alike, those without delays too: looking costs the service a little, and
         // what ends at a slow moment looks slow.
         loop {
@@ -160,18 +186,27 @@ impl Runner<'_> {
             self.subject.wait_until((now + LOOKS).min(time))?;
             let sample = self.look()?;
             // Within less, a few units that take long would look like all of them.
-            let is_due = sample.at.0.saturating_sub(since.at.0) >= LOOKS.0;
-            if is_due && self.is_guarded() && self.is_too_slow(since, &sample) {
+            let is_due = |edge: &&Edge| sample.at.0.saturating_sub(edge.at.0) >= LOOKS.0;
+            let since = self.edges.iter().rev().find(is_due).copied();
+            if self.is_guarded() && since.is_some_and(|since| self.is_too_slow(since, Edge::new(&sample))) {
+                self.edges.clear();
                 return Ok(true);
             }
         }
     }
 
-    /// Takes what the guard compares with from a slice without delays: a service gets slower and faster by
-    /// itself, and what others are slowed down by is counted from there.
+    /// Takes what the guard compares with from the latest slices: a service gets slower and faster by itself,
+    /// and what others are slowed down by is counted from there.
     pub(super) fn follow(&mut self, slice: &Slice) {
-        if slice.treatment == Treatment::Control && self.is_guarded() && slice.units >= 1.0 {
-            self.pace = slice.time_per_unit(By::Throughput);
+        if !self.is_guarded() || slice.units < 1.0 {
+            return;
+        }
+        if self.latest.len() == LATEST {
+            self.latest.pop_front();
+        }
+        self.latest.push_back(slice.time_per_unit(By::Throughput));
+        self.pace = median(&mut self.latest.iter().copied().collect::<Vec<f64>>());
+        if slice.doses.is_empty() {
             let latency = slice.latency_ns.map(|latency| latency / slice.units);
             self.latency = self.latency.and(latency).or(self.latency);
         }
@@ -180,14 +215,11 @@ impl Runner<'_> {
     /// Whether this is a phase with delays: before and after it there is nothing to end, and before it it is
     /// not known what is slow.
     fn is_guarded(&self) -> bool {
-        match self.phase {
-            PhaseKind::Titrate | PhaseKind::Screen | PhaseKind::Confirm => true,
-            PhaseKind::Census | PhaseKind::Recover => false,
-        }
+        matches!(self.phase, PhaseKind::Test | PhaseKind::Ladder)
     }
 
     /// Whether units between two samples took longer than they may, by more than noise makes of it.
-    fn is_too_slow(&self, since: &Sample, now: &Sample) -> bool {
+    fn is_too_slow(&self, since: Edge, now: Edge) -> bool {
         let ns = now.at.0.saturating_sub(since.at.0) as f64;
         let units = now.units - since.units;
         // Shorter stretches differ more, and may lack a part of a unit at each end.
@@ -208,12 +240,6 @@ impl Runner<'_> {
         let latency = self.latency.filter(|_| slice.latency_ns.is_some());
         let latency = latency.map(|usual| more(By::Latency, usual));
         throughput.into_iter().chain(latency).reduce(f64::max)
-    }
-
-    /// Whether units of a whole slice took longer than they may, by more than noise makes of it.
-    pub(super) fn was_too_slow(&self, slice: &Slice) -> bool {
-        let most = self.measured.rules.max_slowdown + BELIEVED * self.noise;
-        slice.guarded || self.slowdown(slice).is_some_and(|more| more > most)
     }
 }
 
@@ -238,14 +264,17 @@ fn between(
 
 /// What the candidates with doses were called and delayed between two samples.
 pub(super) fn delivered(doses: &[(u32, Nanos)], start: &Sample, end: &Sample) -> Vec<Delivered> {
-    let of = |(candidate, _): &(u32, Nanos)| {
+    let of = |(candidate, dose): &(u32, Nanos)| {
         let at = |sample: &Sample| sample.counts.get(*candidate as usize).copied().unwrap_or_default();
         let (before, after) = (at(start), at(end));
+        let of_calls = |before: u64, after: u64| Nanos(dose.0.saturating_mul(after.saturating_sub(before)));
+        let missed = of_calls(before.missed, after.missed);
         Delivered {
             candidate: *candidate,
             calls: after.calls.saturating_sub(before.calls),
-            asked_ns: Nanos(after.asked.0.saturating_sub(before.asked.0)),
+            asked_ns: Nanos(after.asked.0.saturating_sub(before.asked.0).saturating_add(missed.0)),
             delivered_ns: Nanos(after.delivered.0.saturating_sub(before.delivered.0)),
+            bounded_ns: of_calls(before.bounded, after.bounded),
         }
     };
     doses.iter().map(of).collect()

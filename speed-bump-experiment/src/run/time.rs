@@ -1,15 +1,12 @@
-//! How much of an experiment's time is left, and how many slices there is time for.
+//! How much of an experiment's time is left.
 
-use super::{CENSUS_SLICES, Options, Runner, Stop, outliers, steps::time_for};
+use super::{CENSUS_SLICES, Options, Pace, Runner, Stop, steps::time_for};
 use crate::{
     record::{Measured, PhaseKind},
-    schedule::Pace,
     units::Nanos,
 };
 
-/// Slices take longer than planned from this many times on.
-const LONGER: f64 = 1.02;
-/// And far longer from this many times on.
+/// Slices take far longer than planned from this many times on.
 const FAR_LONGER: u64 = 2;
 /// Slices without delays at the end, at least.
 const RECOVERY_SLICES: u32 = 4;
@@ -19,7 +16,7 @@ const RECOVERY: Nanos = Nanos(1_000_000_000);
 /// Why so much time has no room for anything, where units take as long as in the census.
 pub fn no_room(options: &Options, measured: &Measured) -> Option<String> {
     let unit = measured.census.time_per_unit();
-    let times = super::times(options, measured.candidates.len(), Pace { unit, under_way: None });
+    let times = super::times(options, Pace { unit, under_way: None });
     let slice = times.whole_slice();
     if options.runs || slice.0.saturating_mul(u64::from(CENSUS_SLICES)) <= Nanos::from(options.total).0 {
         return None;
@@ -44,7 +41,7 @@ impl Runner<'_> {
     /// Ends the experiment where time is up before it is known what is to be tried.
     pub(super) fn check_time(&self) -> Result<(), Stop> {
         let slice = self.slice_takes();
-        let is_early = matches!(self.phase, PhaseKind::Census | PhaseKind::Titrate);
+        let is_early = self.phase == PhaseKind::Census;
         if is_early && self.is_out_of_time() {
             Err(Stop::Time { slice, wanted: time_for(slice) })
         } else {
@@ -74,16 +71,5 @@ impl Runner<'_> {
     /// Whether all of the time is up.
     pub(super) fn is_out_of_time(&self) -> bool {
         self.subject.now() >= self.begun + Nanos::from(self.options.total)
-    }
-
-    /// How many slices there is time for, by what they took lately: ends of slices may wait for a unit.
-    pub(super) fn slices_in(&self, time: Nanos) -> u32 {
-        let slices = self.measured.slices.iter().filter(|slice| slice.phase != PhaseKind::Census);
-        let starts: Vec<f64> = slices.map(|slice| slice.start_ns.0 as f64).collect();
-        let mut took: Vec<f64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let took = outliers::median(&mut took);
-        let planned = self.times.whole_slice().0 as f64;
-        let share = if took > planned * LONGER { planned / took } else { 1.0 };
-        (f64::from(self.times.slices_in(time)) * share) as u32
     }
 }

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use super::{Function, Noise, Simulated};
 use crate::{
     TargetKind,
-    record::{By, Candidate, Census, Measured, Rules, SCHEMA, Unit, Versions},
+    record::{By, Candidate, Census, Measured, Origin, Rules, SCHEMA, Unit, Versions},
     run::{self, Options},
     units::Nanos,
 };
@@ -21,8 +21,10 @@ pub fn record(unit: f64, functions: &[(String, Function, f64)], seed: u64) -> Me
         file: PathBuf::from("/srv/app.py"),
         line: Some(7),
         kind: TargetKind::Python,
+        origin: Origin::Service,
         calls: (function.calls * UNITS) as u64,
         own_ns: Some(Nanos((own * UNITS) as u64)),
+        waited_ns: None,
         floor_ns: Nanos(40),
         sampled: None,
         sharing: None,
@@ -34,12 +36,13 @@ pub fn record(unit: f64, functions: &[(String, Function, f64)], seed: u64) -> Me
         kernel: "6.18".to_owned(),
         cpu: "a processor".to_owned(),
         command: vec!["speed-bump-ebpf".to_owned(), "sweep".to_owned()],
-        rules: Rules { worth: 0.01, threshold: 0.1, max_slowdown: 0.2, closed_loop: true, planned_blocks: 0 },
+        rules: Rules { worth: 0.01, threshold: 0.1, max_slowdown: 0.2, min_chips: 0, closed_loop: true },
         unit: Unit { name: "request".to_owned(), source: "--progress */app.py:handle".to_owned() },
         metrics: Vec::new(),
         by: By::Throughput,
         candidates: functions.iter().map(candidate).collect(),
         groups: Vec::new(),
+        arms: Vec::new(),
         census: Census {
             start_ns: Nanos(0),
             end_ns: Nanos((UNITS * unit) as u64),
@@ -47,7 +50,9 @@ pub fn record(unit: f64, functions: &[(String, Function, f64)], seed: u64) -> Me
             slowdown: None,
         },
         sampling: None,
+        waits: Vec::new(),
         around: None,
+        threads: Vec::new(),
         missed_calls: Vec::new(),
         phases: Vec::new(),
         slices: Vec::new(),
@@ -66,8 +71,19 @@ pub fn sweep(
     total: Duration,
     seed: u64,
 ) -> Measured {
+    sweep_of(record(unit, functions, seed), unit, functions, noise, total)
+}
+
+/// The same, from this record on.
+pub fn sweep_of(
+    record: Measured,
+    unit: f64,
+    functions: &[(String, Function, f64)],
+    noise: Noise,
+    total: Duration,
+) -> Measured {
     let of = functions.iter().map(|(_, function, _)| *function).collect();
-    let mut service = Simulated::new(unit, of, noise, seed.wrapping_mul(7_919));
-    let options = Options::of(total);
-    run::run(&mut service, &options, record(unit, functions, seed), &mut |_, _| {})
+    let mut service = Simulated::new(unit, of, noise, record.seed.wrapping_mul(7_919));
+    let options = Options { quick: true, ..Options::new(total) };
+    run::run(&mut service, &options, record, &mut |_, _| {})
 }

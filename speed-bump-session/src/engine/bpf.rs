@@ -53,6 +53,8 @@ pub struct Capacity {
     pub histograms: u32,
     /// Whether native functions may be timed.
     pub times: bool,
+    /// Whether what threads are delayed may be bounded.
+    pub bound: bool,
     /// Trampolines of all processes.
     pub trampolines: u32,
     /// Whether CPython's `function__entry` is used, which needs maps.

@@ -19,6 +19,8 @@ pub struct Capabilities {
     pub commands: bool,
     /// Make doses take effect at the same time.
     pub switches_together: bool,
+    /// Keep to a bound on what each thread is delayed.
+    pub bound: bool,
     /// Stop delaying by itself when the tool is killed or stopped.
     pub expires: bool,
 }
@@ -39,6 +41,7 @@ impl Capabilities {
             without_children: can,
             commands: can,
             switches_together: can,
+            bound: can,
             expires: can,
         }
     }

@@ -5,7 +5,7 @@ use std::{fmt::Debug, io};
 use speed_bump_abi::{FunctionStats, Histogram, callers::PairTimes, times::FunctionTimes};
 
 use super::{EngineKind, bpf::EngineError, kmod::KmodError, signal::UnderWay};
-use crate::units::Nanos;
+use crate::{policy::DelayBound, units::Nanos};
 
 /// How a target's matching calls are delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,6 +57,15 @@ pub trait Policies: Debug + Send {
 
     /// Gives a function the dose with this number. `None`: the function no longer exists.
     fn assign(&mut self, function: u32, number: Option<u32>);
+
+    /// Bounds what each thread is delayed, from the next call on.
+    ///
+    /// # Errors
+    /// The engine cannot keep to a bound.
+    fn set_bound(&mut self, _bound: DelayBound) -> Result<(), SetError> {
+        let why = "the kernel module cannot keep to a bound on the delays of a thread: use the engine `bpf`";
+        Err(SetError::Unfit(why.to_owned()))
+    }
 
     /// Which engine spins a delay of this length.
     fn spins(&self, delay: Nanos) -> EngineKind;

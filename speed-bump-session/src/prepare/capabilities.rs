@@ -21,6 +21,7 @@ pub(super) fn check(request: &Request, pids: &[Pid]) -> Result<(), PrepareError>
             can.without_children || request.children,
             "leave children out (--no-children): it slows the process with all its descendants",
         ),
+        (can.bound || request.bound.is_none(), "keep to a bound on what a thread is delayed"),
         (can.python || request.entry == EntryChoice::Auto, "reach Python functions (--entry)"),
         (
             can.several_processes || !several,

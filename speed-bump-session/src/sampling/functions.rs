@@ -11,7 +11,11 @@ use std::{
     rc::Rc,
 };
 
-use super::profile::{FunctionSeen, LeftOut, THREADS_TOLD, ThreadOf};
+use super::{
+    profile::{FunctionSeen, LeftOut, THREADS_TOLD, ThreadOf},
+    state::State,
+    whole_stacks::WholeStacks,
+};
 use crate::{bounds::NAMES_OF_SESSION, units::Nanos};
 
 /// The most functions in the table. A program of a million lines has some 50,000.
@@ -68,6 +72,7 @@ pub(super) struct Functions {
     left_out_running: Nanos,
     /// The outermost position of each function in a stack.
     outermost: Vec<(u32, usize)>,
+    pub(super) stacks: WholeStacks,
 }
 
 impl Functions {
@@ -89,8 +94,9 @@ impl Functions {
     }
 
     /// Adds a sample of a thread, which has run for `running` since the one before: the functions of its
-    /// stack, the innermost first.
-    pub(super) fn add(&mut self, stack: &[Number], thread: ThreadOf, running: Nanos) {
+    /// stack, the innermost first, and what the thread does now.
+    pub(super) fn add(&mut self, stack: &Rc<[Number]>, thread: ThreadOf, running: Nanos, state: State) {
+        self.stacks.add(thread, stack, state);
         if let Some(Err(why)) = stack.first() {
             *self.left_out.entry(*why).or_default() += 1;
             self.left_out_running = self.left_out_running + running;
@@ -139,8 +145,8 @@ impl Functions {
         (self.left_out.clone(), self.left_out_running)
     }
 
-    /// The results for each function.
-    pub(super) fn seen(self) -> Vec<FunctionSeen> {
+    /// The results for each function, by number, and the stacks.
+    pub(super) fn seen(self) -> (Vec<FunctionSeen>, WholeStacks) {
         drop(self.numbers);
         let seen = |Known { function, is_qualified, tally }: Known| {
             let PythonFunction { file, name, line } = Rc::unwrap_or_clone(function);
@@ -159,7 +165,7 @@ impl Functions {
                 threads: tally.threads,
             }
         };
-        self.known.into_iter().map(seen).collect()
+        (self.known.into_iter().map(seen).collect(), self.stacks)
     }
 }
 
@@ -184,11 +190,11 @@ mod tests {
         let inner = functions.number(function("inner"), true);
         let outer = functions.number(function("outer"), true);
         assert_eq!(functions.number(function("inner"), true), inner);
-        functions.add(&[inner, outer], thread(1), Nanos(5));
-        functions.add(&[inner, inner, outer], thread(2), Nanos(7));
-        functions.add(&[Err(LeftOut::NoName), outer], thread(2), Nanos(3));
+        functions.add(&Rc::from([inner, outer]), thread(1), Nanos(5), State::Works);
+        functions.add(&Rc::from([inner, inner, outer]), thread(2), Nanos(7), State::Works);
+        functions.add(&Rc::from([Err(LeftOut::NoName), outer]), thread(2), Nanos(3), State::Works);
         assert_eq!(functions.left_out(), (BTreeMap::from([(LeftOut::NoName, 1)]), Nanos(3)));
-        let seen = functions.seen();
+        let (seen, _) = functions.seen();
         let [inner, outer] = &seen[..] else { unreachable!("{seen:?}") };
         assert_eq!((inner.own, inner.running, inner.anywhere, inner.depth), (2, Nanos(12), 2, 1));
         assert_eq!((outer.own, outer.anywhere_running, outer.anywhere, outer.depth), (0, Nanos(15), 3, 0));

@@ -35,6 +35,8 @@ pub struct Profile {
     pub interpreters: BTreeMap<Pid, InterpreterSeen>,
     /// By own samples, the most first.
     pub functions: Vec<FunctionSeen>,
+    /// The Python stacks that were read, by thread.
+    pub stacks: Vec<StackSeen>,
     /// Number of Python stacks that were read.
     pub samples: u64,
     /// Number of stacks that made no sense, since they changed during the read.
@@ -88,11 +90,26 @@ impl LeftOut {
     }
 }
 
+/// A Python stack of a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackSeen {
+    /// The thread.
+    pub thread: ThreadOf,
+    /// The functions on it, the innermost first, by their place in [`Profile::functions`].
+    pub functions: Vec<u32>,
+    /// Samples in which the thread had a processor, or waited for one.
+    pub works: u64,
+    /// Samples in which it waited, by what it waited in.
+    pub waits: BTreeMap<&'static str, u64>,
+}
+
 /// The interpreter of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterpreterSeen {
     /// Whether only one thread at a time executes Python code.
     pub has_gil: bool,
+    /// Folders in which its standard library may be, by where it and its modules lie.
+    pub standard_library: Vec<PathBuf>,
     /// Address of its state.
     pub(super) runtime: u64,
 }

@@ -17,6 +17,8 @@ use super::{
     layout::{DEBUG_WORDS, Layout},
     memory::{Moment, OfProcess, Source as _},
     profile::{InterpreterSeen, ThreadOf, ThreadSeen},
+    standard_library,
+    state::State,
     threads::Threads,
     walk::{self, THREADS, ThreadState},
 };
@@ -32,6 +34,10 @@ use crate::{
 struct ThreadNow {
     /// Its `schedstat`.
     times: Option<File>,
+    /// Its `syscall`.
+    call: Option<File>,
+    /// What it did in the last sample.
+    doing: Option<State>,
     ran: Option<ThreadTimes>,
     /// Its stack in the last sample; it stays the same while the thread does not run.
     stack: Option<(u64, Rc<[Number]>)>,
@@ -49,7 +55,7 @@ pub(super) struct Shared {
     threads: Budget,
 }
 
-/// The most threads that we sample, over all processes. Each has a file open.
+/// The most threads that we sample, over all processes. Each has two files open.
 const THREADS_OF_ALL: usize = 1 << 15;
 /// The most threads that have ended and are still reported.
 const ENDED: usize = 1 << 16;
@@ -58,7 +64,7 @@ impl Default for Shared {
     fn default() -> Self {
         let files = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
         // The other descriptors are for everything else.
-        let threads = files.map_or(THREADS_OF_ALL, |files| (files / 2).min(THREADS_OF_ALL));
+        let threads = files.map_or(THREADS_OF_ALL, |files| (files / 4).min(THREADS_OF_ALL));
         Self {
             functions: Functions::default(),
             ended: BTreeMap::new(),
@@ -74,7 +80,7 @@ pub(super) struct Stacks {
     pid: Pid,
     layout: Layout,
     runtime: u64,
-    has_gil: bool,
+    seen: InterpreterSeen,
     /// The file with the interpreter.
     pub(super) interpreter: FileIdentity,
     memory: Moment<OfProcess>,
@@ -158,7 +164,15 @@ impl Stacks {
                 pid: process.pid(),
                 layout,
                 runtime,
-                has_gil: !found.is_free_threaded,
+                seen: InterpreterSeen {
+                    has_gil: !found.is_free_threaded,
+                    standard_library: standard_library::folders(
+                        &mapped.path_in_process,
+                        found.version,
+                        mappings.files.iter().map(|file| file.path_in_process.as_path()),
+                    ),
+                    runtime,
+                },
                 interpreter: mapped.identity,
                 memory: Moment::new(OfProcess(process.pid())),
                 codes: Codes::new(layout, &shared.codes),
@@ -178,7 +192,7 @@ impl Stacks {
 
     /// The facts about the interpreter.
     pub(super) fn of_interpreter(&self) -> InterpreterSeen {
-        InterpreterSeen { has_gil: self.has_gil, runtime: self.runtime }
+        self.seen.clone()
     }
 
     /// Updates the list of threads.
@@ -204,14 +218,22 @@ impl Stacks {
             }
             // A thread without an open file is sampled anyway, each time from scratch.
             let mut room = self.room.share(1);
-            let times = room
-                .take(1)
-                .then(|| process.open_entry(&format!("task/{thread}/schedstat"), OFlags::RDONLY).ok())
-                .flatten();
-            self.threads.insert(
-                thread,
-                ThreadNow { times, ran: None, stack: None, seen: ThreadSeen::default(), _room: room },
-            );
+            let has_room = room.take(1);
+            let open = |name: &str| {
+                has_room
+                    .then(|| process.open_entry(&format!("task/{thread}/{name}"), OFlags::RDONLY).ok())
+                    .flatten()
+            };
+            let now = ThreadNow {
+                times: open("schedstat"),
+                call: open("syscall"),
+                doing: None,
+                ran: None,
+                stack: None,
+                seen: ThreadSeen::default(),
+                _room: room,
+            };
+            self.threads.insert(thread, now);
         }
     }
 
@@ -286,6 +308,11 @@ impl Stacks {
             |(ran, before): (ThreadTimes, ThreadTimes)| (ran.ran, ran.began) != (before.ran, before.began);
         let is_same = both.is_some_and(|both| !has_run(both));
         now.ran = ran;
+        // One that waited, and has not run since, still waits. Where it cannot be told, it works.
+        let waits = now.doing.filter(|doing| is_same && *doing != State::Works);
+        let read = || now.call.as_ref().and_then(|call| State::read(call, &self.seen));
+        let doing = waits.or_else(read).unwrap_or(State::Works);
+        now.doing = Some(doing);
         let known = now.stack.as_ref().filter(|(of, _)| is_same && *of == state);
         let stack = match known {
             Some((_, stack)) => Rc::clone(stack),
@@ -313,7 +340,7 @@ impl Stacks {
         self.counts.ran = self.counts.ran + running;
         now.seen.ticks += 1;
         now.seen.running = now.seen.running + running;
-        functions.add(&stack, ThreadOf { process: self.pid, thread }, running);
+        functions.add(&stack, ThreadOf { process: self.pid, thread }, running, doing);
         true
     }
 

@@ -109,6 +109,62 @@ fn looks_that_cost_too_much_come_less_often() {
 }
 
 #[test]
+fn samples_do_not_keep_step_with_the_service() {
+    let (interval, mut random) = (Nanos(10_000_000), 88_172_645_463_325_252);
+    let all: Vec<u64> = (0..1_000).map(|_| varied(interval, &mut random).0).collect();
+    assert!(all.iter().all(|of| (7_500_000..12_500_000).contains(of)));
+    let mean = all.iter().sum::<u64>() / 1_000;
+    assert!((9_800_000..10_200_000).contains(&mean), "{mean}");
+    assert!(varied(Nanos(0), &mut random).0 == 0);
+}
+
+const SLEEPS: &str = "
+import time
+
+def works():
+    end = time.perf_counter() + 0.05
+    while time.perf_counter() < end:
+        pass
+
+def sleeps():
+    time.sleep(0.2)
+
+print('ready', flush=True)
+while True:
+    works()
+    sleeps()
+";
+
+/// Stacks tell work from waits, and what a thread waited in.
+#[test]
+fn work_is_told_from_waits_on_each_stack() {
+    side_by_side::on_each(&pythons::from(3, 8), |python| {
+        let running = python.start(&[], SLEEPS);
+        let profile = sample(&[running.pid()], false, Duration::from_millis(1_500), || true).unwrap();
+        let of = |name: &str| {
+            let is_it = |stack: &&profile::StackSeen| {
+                let leaf = stack.functions.first().and_then(|place| profile.functions.get(*place as usize));
+                leaf.is_some_and(|of| of.name == name)
+            };
+            let stacks: Vec<_> = profile.stacks.iter().filter(is_it).collect();
+            let works: u64 = stacks.iter().map(|stack| stack.works).sum();
+            let slept: u64 = stacks.iter().filter_map(|stack| stack.waits.get("sleep")).sum();
+            (works, slept)
+        };
+        let all = || format!("{python}: {profile:#?}");
+        let (works, slept) = of("works");
+        assert!(works > slept && works > 5, "{}", all());
+        // A thread that woke may wait for a processor.
+        let (works, slept) = of("sleeps");
+        assert!(slept > works && slept > 5, "{}", all());
+        // The interpreter's own files tell where its standard library is.
+        let interpreter = profile.interpreters.get(&running.pid()).unwrap();
+        let has_os = interpreter.standard_library.iter().any(|folder| folder.join("os.py").exists());
+        assert!(has_os, "{}", all());
+    });
+}
+
+#[test]
 fn what_is_not_there_cannot_be_sampled() {
     let error = sample(&[Pid::own()], false, Duration::from_millis(10), || true).unwrap_err();
     assert!(error.to_string().starts_with("none of the processes can be looked into: "), "{error}");

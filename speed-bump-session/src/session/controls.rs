@@ -18,7 +18,7 @@ use super::{
     told::ToldHelpers,
 };
 use crate::{
-    policy::{Dose, PolicyTable, Selection},
+    policy::{DelayBound, Dose, PolicyTable, Selection},
     probe::plan::SelectedFunction,
     stats::report::SessionReport,
     targets::{ParsedTargets, TargetChange, TargetIndex, Targets},
@@ -47,6 +47,15 @@ impl Controls {
         let _turn = self.take_turn();
         let setting = self.doses().pause(changes)?;
         self.finish(&setting)
+    }
+
+    /// Changes what each thread is delayed at most, from the next call on, in a session that began with a
+    /// bound.
+    ///
+    /// # Errors
+    /// The session began without one; nothing has changed then.
+    pub fn set_bound(&self, bound: DelayBound) -> Result<(), SessionError> {
+        self.doses().set_bound(bound)
     }
 
     /// What was counted so far.

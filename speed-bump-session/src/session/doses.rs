@@ -14,12 +14,13 @@ use super::{
     error::SessionError,
     functions::{Caller, FunctionRange, FunctionTable},
     known::FunctionId,
+    settings::Settings,
     snapshot::Snapshot,
     told::ToldHelpers,
 };
 use crate::{
     engine::{Engine, NumberedDose, signal::UnderWay},
-    policy::{Dose, PolicyTable, Selection},
+    policy::{DelayBound, Dose, PolicyTable, Selection},
     probe::plan::SelectedFunction,
     sys::clock::now,
     targets::{TargetChange, TargetIndex, Targets},
@@ -59,6 +60,8 @@ pub(crate) struct Doses {
     pub(super) functions: FunctionTable,
     pub(super) policies: PolicyTable,
     pub(super) targets: Arc<Targets>,
+    /// What each thread is delayed at most.
+    bound: Option<DelayBound>,
     /// What was counted in ranges that were given back.
     past_histograms: BTreeMap<FunctionId, Histogram>,
     /// The times of functions in ranges that were given back.
@@ -87,19 +90,24 @@ impl Callers {
 }
 
 impl Doses {
-    /// Brings the initial doses into force.
+    /// Brings the initial doses into force, under the bound of the session.
     pub(super) fn start(
         mut engine: Box<dyn Engine>,
         functions: FunctionTable,
-        policies: PolicyTable,
+        settings: &Settings,
         targets: Arc<Targets>,
     ) -> Result<Self, SessionError> {
+        let (policies, bound) = (settings.policies.clone(), settings.bound);
+        if let Some(bound) = bound {
+            engine.set_bound(bound)?;
+        }
         engine.set(&policies.numbered().collect::<Vec<_>>())?;
         Ok(Self {
             engine,
             functions,
             policies,
             targets,
+            bound,
             past_histograms: BTreeMap::new(),
             past_times: BTreeMap::new(),
             past_callers: Callers::default(),
@@ -155,6 +163,24 @@ impl Doses {
     pub(super) fn set(&mut self, setting: &Setting) -> Result<Applied, SessionError> {
         let at = self.engine.set(&setting.doses)?;
         Ok(Applied { at })
+    }
+
+    /// Changes what each thread is delayed at most, from the next call on.
+    ///
+    /// # Errors
+    /// The session began without a bound.
+    pub(super) fn set_bound(&mut self, bound: DelayBound) -> Result<(), SessionError> {
+        if self.bound.is_none() {
+            return Err(SessionError::Unbounded);
+        }
+        self.engine.set_bound(bound)?;
+        self.bound = Some(bound);
+        Ok(())
+    }
+
+    /// What each thread is delayed at most.
+    pub(super) fn bound(&self) -> Option<DelayBound> {
+        self.bound
     }
 
     /// Gives functions doses of their own, which are at first those of their targets.

@@ -69,6 +69,12 @@ pub enum SessionError {
          `--engine auto`"
     )]
     WithoutProbes,
+    /// A bound cannot be set later.
+    #[error(
+        "this session began without a bound on what threads are delayed: give its request one, and attach \
+         again"
+    )]
+    Unbounded,
     /// A dose cannot be set.
     #[error(transparent)]
     Dose(#[from] DoseError),
@@ -144,6 +150,7 @@ impl SessionError {
             | Self::Dose(_)
             | Self::Retarget(_)
             | Self::Undecided { .. }
+            | Self::Unbounded
             | Self::Over => FailureKind::Usage,
             Self::NothingSelected(_) => FailureKind::NothingSelected,
             Self::Engine(_)

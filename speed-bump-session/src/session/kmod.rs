@@ -135,8 +135,8 @@ impl KmodSession {
         let engine = KmodDoses::new(engine);
         let functions =
             FunctionTable::new(u32::try_from(TARGETS).unwrap_or(u32::MAX), None, NAMES_OF_SESSION);
-        let (policies, targets) = (settings.policies.clone(), resolver.shared_targets());
-        let doses = Doses::start(Box::new(engine.clone()), functions, policies, targets)?;
+        let targets = resolver.shared_targets();
+        let doses = Doses::start(Box::new(engine.clone()), functions, settings, targets)?;
         let state = State::new(doses, settings, stop);
         let mut session = Self {
             state,

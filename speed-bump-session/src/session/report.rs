@@ -17,6 +17,7 @@ use crate::{
         state::State,
     },
     stats::{
+        bounded,
         callers::{self, CallerReport, without_caller},
         implausible,
         report::{FunctionReport, SCHEMA, SessionReport, TargetReport},
@@ -63,6 +64,7 @@ impl State {
             .map(|(index, dose)| (dose, engine(index, dose)))
             .collect();
         let usual = doses.engine.spins(Nanos(0));
+        let bound = doses.bound();
         // The rest may be slow.
         drop(doses);
         let mut by_target: BTreeMap<TargetIndex, Vec<FunctionReport>> = BTreeMap::new();
@@ -102,6 +104,7 @@ impl State {
                  delays them"
             ));
         }
+        warnings.extend(bounded::warning(&targets, bound));
         let missed_calls: Vec<String> = self.missed.values().flatten().cloned().collect();
         for text in &missed_calls {
             if !warnings.contains(text) {

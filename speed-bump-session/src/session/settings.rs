@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use crate::policy::PolicyTable;
+use crate::policy::{DelayBound, PolicyTable};
 
 /// What a session does, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The delays that it begins with, and which engine spins them.
     pub policies: PolicyTable,
+    /// What each thread is delayed at most; `None`: no bound, now or later.
+    pub bound: Option<DelayBound>,
     /// From the attach to the first trigger.
     pub start_after: Duration,
     /// From there to the last trigger; `None` is until it is stopped.

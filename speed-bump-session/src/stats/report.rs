@@ -77,6 +77,9 @@ pub struct TargetReport {
     pub delayed: u64,
     /// Calls that the engine `signal` should have delayed and could not, safely.
     pub missed: u64,
+    /// Calls that the session's bound left without their delay.
+    #[serde(skip_serializing_if = "is_none")]
+    pub bounded: u64,
     /// Sum of the delays that were delivered.
     pub delivered_ns: Nanos,
     /// The median delay; `None` if unknown.
@@ -104,6 +107,9 @@ pub struct FunctionReport {
     pub delayed: u64,
     /// Calls that the engine `signal` should have delayed and could not, safely.
     pub missed: u64,
+    /// Calls that the session's bound left without their delay.
+    #[serde(skip_serializing_if = "is_none")]
+    pub bounded: u64,
     /// Sum of the requested delays.
     pub requested_ns: Nanos,
     /// Sum of the delays that were delivered.
@@ -135,6 +141,7 @@ impl FunctionReport {
             calls: stats.calls,
             delayed: stats.delayed,
             missed: stats.missed,
+            bounded: stats.bounded,
             requested_ns: Nanos(stats.requested_ns),
             delivered_ns: Nanos(stats.delivered_ns),
             median_ns: None,
@@ -183,6 +190,12 @@ impl FunctionReport {
 /// The sum of a value over functions.
 fn sum(functions: &[FunctionReport], of: impl Fn(&FunctionReport) -> u64) -> u64 {
     functions.iter().fold(0, |sum, function| sum.saturating_add(of(function)))
+}
+
+/// Only sessions with a bound have such calls.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes it")]
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 /// The common histogram of several functions' delays.
@@ -261,6 +274,7 @@ impl TargetReport {
             calls: 0,
             delayed: 0,
             missed: 0,
+            bounded: 0,
             delivered_ns: Nanos(0),
             median_ns: None,
             interrupted: None,
@@ -279,6 +293,7 @@ impl TargetReport {
         self.calls = sum(&functions, |function| function.calls);
         self.delayed = sum(&functions, |function| function.delayed);
         self.missed = sum(&functions, |function| function.missed);
+        self.bounded = sum(&functions, |function| function.bounded);
         self.delivered_ns = Nanos(sum(&functions, |function| function.delivered_ns.0));
         let requested_ns = Nanos(sum(&functions, |function| function.requested_ns.0));
         let histogram = together(functions.iter());

@@ -226,6 +226,7 @@ mod tests {
             calls: 0,
             delayed: 0,
             missed: 0,
+            bounded: 0,
             delivered_ns: Nanos(0),
             median_ns: None,
             interrupted: None,

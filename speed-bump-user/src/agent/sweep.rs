@@ -55,11 +55,11 @@ pub(super) struct SweepRequest {
     longest_call_ns: Option<u64>,
     #[serde(default)]
     closed_loop: bool,
-    #[serde(default)]
-    per_function: bool,
     group: Option<GroupBy>,
     #[serde(default)]
     doses: Vec<f64>,
+    #[serde(default)]
+    record: bool,
     engine: Option<String>,
     entry: Option<String>,
     inject: Option<bool>,
@@ -118,9 +118,9 @@ impl SweepRequest {
             max_slowdown: self.max_slowdown.unwrap_or(defaults.max_slowdown),
             longest_call: self.longest_call_ns.map_or(defaults.longest_call, Nanos),
             closed_loop: self.closed_loop,
-            per_function: self.per_function,
             group: self.group,
             doses: self.doses,
+            record: self.record,
             engine: fields::choice(self.engine.as_deref())?,
             entry: fields::choice(self.entry.as_deref())?,
             inject: self.inject.unwrap_or(defaults.inject),

@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context as _, Result, anyhow};
 
 use super::{
-    args::ReportArgs,
+    args::{ReportArgs, report::RulesArgs},
     exit::{Failure, USAGE},
 };
 use crate::{
@@ -33,7 +33,7 @@ enum Recorded {
 
 /// Reads the files and prints the report.
 pub(super) fn run(arguments: &ReportArgs) -> Result<ExitCode, Failure> {
-    let read = |path: &Path| read(path).map_err(|error| Failure::new(USAGE, error));
+    let read = |path: &Path| read(path, &arguments.rules).map_err(|error| Failure::new(USAGE, error));
     let records = arguments.files.iter().map(|path| read(path)).collect::<Result<Vec<Recorded>, _>>()?;
     match records.as_slice() {
         [Recorded::Sweep(last)] => experiment::run(arguments, None, last),
@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &ReportArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Reads a sweep, and repeats its analysis, or a session.
-fn read(path: &Path) -> Result<Recorded> {
+fn read(path: &Path, rules: &RulesArgs) -> Result<Recorded> {
     let name = path.display();
     let mut text = Vec::new();
     let read = |text: &mut Vec<u8>| -> io::Result<usize> {
@@ -63,9 +63,12 @@ fn read(path: &Path) -> Result<Recorded> {
     let Schema { schema } =
         serde_json::from_slice(&text).with_context(|| format!("{name} is not what --json writes"))?;
     match schema.as_str() {
-        record::SCHEMA => {
-            let measured: Measured =
+        record::SCHEMA | record::SCHEMA_1 => {
+            let mut measured: Measured =
                 serde_json::from_slice(&text).with_context(|| format!("{name} is not a whole experiment"))?;
+            measured.rules.closed_loop |= rules.closed_loop;
+            measured.rules.worth = rules.worth.unwrap_or(measured.rules.worth);
+            measured.rules.threshold = rules.threshold.unwrap_or(measured.rules.threshold);
             Ok(Recorded::Sweep(Box::new(Experiment::new(measured))))
         }
         report::SCHEMA => {
@@ -74,8 +77,9 @@ fn read(path: &Path) -> Result<Recorded> {
             Ok(Recorded::Session(session))
         }
         other => Err(anyhow!(
-            "{name} has the schema {other}, and this version reads {} and {}",
+            "{name} has the schema {other}, and this version reads {}, {} and {}",
             record::SCHEMA,
+            record::SCHEMA_1,
             report::SCHEMA
         )),
     }

@@ -11,13 +11,13 @@ use std::{
 
 use super::{
     metric::{Metrics, Reading},
-    record::{Candidate, Census},
+    record::{Candidate, Census, Origin},
     subject::{Counts, Run, Sample, Subject, SubjectError},
 };
 use crate::{
-    policy::{Dose, Selection},
+    policy::{DelayBound, Dose, Selection},
     probe::plan::SelectedFunction,
-    session::{handle::Handle, quit::Quit, snapshot::Snapshot},
+    session::{SessionError, handle::Handle, quit::Quit, snapshot::Snapshot},
     stats::report::SessionReport,
     sys::clock::now,
     targets::{TargetIndex, TargetKind, Targets},
@@ -107,6 +107,16 @@ impl Subject for Live<'_> {
         Ok(applied.at)
     }
 
+    fn bound(&mut self, share: f64, window: Nanos) -> Result<(), SubjectError> {
+        let bound = DelayBound::new(share, Duration::from_nanos(window.0));
+        let bound = bound.map_err(|error| SubjectError::Session(Box::new(error)))?;
+        match self.handle.controls().set_bound(bound) {
+            // Its engine cannot, which the user has heard.
+            Err(SessionError::Unbounded) => Ok(()),
+            result => Ok(result?),
+        }
+    }
+
     fn sample(&mut self) -> Result<Sample, SubjectError> {
         self.expiry.hear();
         let snapshot = self.handle.snapshot()?;
@@ -116,6 +126,8 @@ impl Subject for Live<'_> {
                 calls: stats.calls,
                 asked: Nanos(stats.requested_ns),
                 delivered: Nanos(stats.delivered_ns),
+                bounded: stats.bounded,
+                missed: stats.missed,
             }
         };
         let counts = self.functions.iter().map(counts).collect();
@@ -240,10 +252,15 @@ pub(crate) fn counted(
             file: function.file.clone(),
             line: function.line,
             kind: kind(function.target),
+            origin: match kind(function.target) {
+                TargetKind::Python => Origin::of_python(&function.file, &[]),
+                TargetKind::Native | TargetKind::Usdt => Origin::Native,
+            },
             calls: stats.calls,
             // A call takes some time: without any, its helper was not ready to time it.
             own_ns: (between.times_of(id).map(|times| Nanos(times.own_ns)))
                 .filter(|own| own.0 > 0 || stats.calls == 0),
+            waited_ns: None,
             floor_ns: floor(function.target),
             sampled: None,
             sharing: None,

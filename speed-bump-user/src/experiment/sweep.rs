@@ -3,8 +3,10 @@
 //!
 //! It neither reads flags nor prints: it takes [`Options`], and tells an [`Observer`] what happens.
 
+mod attribution;
 mod begin;
 mod census;
+mod choose;
 mod error;
 mod find;
 mod observer;
@@ -31,6 +33,7 @@ use crate::{
     sys::clock::now,
     units::{Nanos, Pid},
 };
+use attribution::Asked;
 use begin::{begin, time_left};
 pub use error::SweepError;
 pub use observer::{Observer, Step};
@@ -98,10 +101,9 @@ impl Sweep {
     pub fn plan(&self, processes: &[Pid], observer: &mut dyn Observer) -> Result<Outlook, SweepError> {
         let begun = Instant::now();
         let prepared = self.context(processes).prepare(begun, observer)?;
-        let left = self.options.time.saturating_sub(begun.elapsed());
-        let quick = prepared.units.metrics.is_quick();
-        let under_way = prepared.seen.under_way.filter(|_| quick);
-        Ok(Outlook::new(&self.options, &prepared.measured, left, under_way))
+        let options = self.context(processes).run_options(&prepared.units, begun.elapsed())?;
+        let under_way = prepared.seen.under_way.filter(|_| options.quick);
+        Ok(Outlook::new(&options, &prepared.measured, under_way))
     }
 
     fn context<'a>(&'a self, processes: &'a [Pid]) -> Context<'a> {
@@ -132,6 +134,9 @@ impl Context<'_> {
         let guards = watch(&options.guards, quit)?;
         observer.step(Step::Prepare);
         observer.line(&self.heading());
+        if let Some(text) = options.unbounded() {
+            observer.warning(&text);
+        }
         let or_guarded = |error| match guards.as_ref().and_then(Guards::broken) {
             Some(why) => SweepError::Guarded(why.to_owned()),
             None => error,
@@ -148,13 +153,19 @@ impl Context<'_> {
         let asked = census::Asked { session, targets, times, samples, ends };
         let counted = census::count(self, asked, &mut units, observer);
         let (mut counted, seen, session) = counted.map_err(or_guarded)?;
+        let mut waits = Vec::new();
         if let Some(profile) = seen.profile.as_ref().or(found.as_ref().map(Found::profile)) {
-            seen.find_sharing(&mut counted, profile, &*units.metrics.unit);
+            let of_units = seen.find_sharing(&mut counted, profile, &*units.metrics.unit);
+            attribution::set_origins(&mut counted, profile);
+            let asked = Asked::new(&counted, profile);
+            attribution::take_out_waits(&mut counted, profile, &asked);
+            waits = attribution::waits(&asked, profile, &of_units);
         }
         if let Some(found) = &found {
             found.complete(&mut counted);
         }
         let mut measured = begin(options, &units, &counted)?;
+        measured.waits = waits;
         measured.sampling = found.as_ref().map(Found::record);
         Ok(Prepared { units, guards, session, counted, seen, measured })
     }
@@ -197,7 +208,8 @@ impl Context<'_> {
         let mut measured = run::run(&mut subject, &options, measured, &mut |measured, now| {
             observer.slice(measured, now, &handle);
         });
-        measured.around = Some(before.until_now(children));
+        let (around, threads) = before.until_now(children);
+        (measured.around, measured.threads) = (Some(around), threads);
         measured.missed_calls = missed_calls(seen.missed_calls, &handle);
         handle.stop();
         // Detach before slow commands end.
@@ -216,9 +228,9 @@ impl Context<'_> {
         Ok(run::Options {
             total: time_left(options.time, took)?,
             slice: options.slice,
-            per_function: options.per_function,
             group: options.group,
             doses: options.doses.clone(),
+            record: options.record,
             longest_call: options.longest_call,
             bounds: units.bounds(&options.guards)?,
             runs: units.metrics.unit.is_of_runs(),

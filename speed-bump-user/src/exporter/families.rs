@@ -17,8 +17,7 @@ use crate::{
 /// Number of functions with their own series: those that were delayed most.
 const FUNCTIONS: usize = 100;
 
-const PHASES: [PhaseKind; 5] =
-    [PhaseKind::Census, PhaseKind::Titrate, PhaseKind::Screen, PhaseKind::Confirm, PhaseKind::Recover];
+const PHASES: [PhaseKind; 4] = [PhaseKind::Census, PhaseKind::Test, PhaseKind::Ladder, PhaseKind::Recover];
 
 /// The text of all families.
 pub(super) fn text(numbers: &Numbers) -> String {
@@ -201,7 +200,7 @@ mod tests {
     #[test]
     fn a_sweep_has_its_phase_its_slices_and_its_guards() {
         let sweep = SweepNumbers {
-            phase: Some(PhaseKind::Confirm),
+            phase: Some(PhaseKind::Test),
             left: Some(Duration::from_millis(1_500)),
             slices: 12,
             dropped: 1,
@@ -219,7 +218,7 @@ mod tests {
         let text = text(&Numbers { session: None, sweep: Some(sweep) });
         for line in [
             "# TYPE speed_bump_sweep_slices_total counter",
-            r#"speed_bump_sweep_phase{phase="confirm"} 1"#,
+            r#"speed_bump_sweep_phase{phase="test"} 1"#,
             r#"speed_bump_sweep_phase{phase="census"} 0"#,
             r#"speed_bump_sweep_slices_total{counts="true"} 12"#,
             "speed_bump_sweep_time_left_seconds 1.5",

@@ -1,18 +1,17 @@
 //! The values of one of two experiments, with intervals.
 
-use statrs::distribution::ContinuousCDF as _;
+use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 use super::Known;
 use crate::{
-    analysis::{
-        estimate::{MIN_BLOCKS, student},
-        factor::Factor,
-        verdict::Verdict,
-    },
-    record::{Experiment, Measured, PhaseKind, Slice, Treatment},
+    analysis::{factor::Factor, verdict::Verdict},
+    record::{Experiment, Measured, Slice, Treatment},
 };
 
-/// Values of a whole experiment.
+/// With fewer slices, noise is not known.
+const MIN_SLICES: usize = 8;
+
+/// What is known of all of one experiment.
 pub(super) struct Side {
     /// Time per unit without delays, in ns.
     unit: Option<f64>,
@@ -27,7 +26,7 @@ pub(super) struct Side {
 impl Side {
     pub(super) fn new(experiment: &Experiment) -> Self {
         let measured = &experiment.measured;
-        let noise = Noise::measure(measured);
+        let noise = Noise::of(measured);
         let census = measured.census.end_ns.0.saturating_sub(measured.census.start_ns.0) as f64;
         Self {
             unit: experiment.findings.time_per_unit_ns,
@@ -76,16 +75,11 @@ struct Noise {
 }
 
 impl Noise {
-    /// Measures the noise in the last phase, or in the census if that phase has too few slices; `None` with
-    /// few slices.
-    fn measure(measured: &Measured) -> Option<Self> {
-        let of = |phase: PhaseKind| -> Vec<&Slice> {
-            let slices = measured.of_phase(phase);
-            slices.filter(|slice| slice.treatment == Treatment::Control).collect()
-        };
-        let confirm = of(PhaseKind::Confirm);
-        let slices = if confirm.len() < MIN_BLOCKS { of(PhaseKind::Census) } else { confirm };
-        if slices.len() < MIN_BLOCKS {
+    /// Of the slices without delays; `None` of few slices.
+    fn of(measured: &Measured) -> Option<Self> {
+        let slices = measured.slices.iter().filter(|slice| slice.counts());
+        let slices: Vec<&Slice> = slices.filter(|slice| slice.treatment == Treatment::Control).collect();
+        if slices.len() < MIN_SLICES {
             return None;
         }
         let count = slices.len() as f64;
@@ -94,7 +88,7 @@ impl Noise {
         let variance =
             mean_of(&|slice| (slice.time_per_unit(measured.by) - mean).powi(2)) * count / (count - 1.0);
         let deviation = variance.sqrt() / mean;
-        let quantile = student(slices.len() - 1)?.inverse_cdf(0.975);
+        let quantile = StudentsT::new(0.0, 1.0, count - 1.0).ok()?.inverse_cdf(0.975);
         let is_known = deviation.is_finite() && quantile.is_finite();
         is_known.then_some(Self { deviation, slices: count, span: mean_of(&Slice::span), quantile })
     }

@@ -11,6 +11,7 @@ use crate::{
     report::{
         notes::tested,
         scale::{Scale, WORTHS, short},
+        sections::{Section, sections},
         words,
     },
 };
@@ -47,45 +48,59 @@ pub(super) fn forest(measured: &Measured, findings: &Findings, most: usize) -> M
         lines: vec![(0.0, false), (1.0, false), (measured.rules.threshold, true)],
         shown: short,
     };
+    let sections = sections(findings, most);
     html! {
-        table.forest.sortable role="table" {
-            caption {
-                "What making each function free would gain at most, and which share of its added time shows. "
-                "Lines are 95 % intervals. Left of a dashed line a function does not matter "
-                "(" (short(measured.rules.worth * 100.0)) " % of a unit, sensitivity "
-                (short(measured.rules.threshold)) "), unless it shows and is worth more."
-            }
-            thead role="rowgroup" {
-                tr role="row" {
-                    th role="columnheader" scope="col" { "function" }
-                    th role="columnheader" scope="col" { "verdict" }
-                    th.plot role="columnheader" scope="col" { "worth at most" (worth.axis()) }
-                    th.plot role="columnheader" scope="col" { "sensitivity" (sensitivity.axis()) }
-                    th.n role="columnheader" scope="col" { "own time a unit" }
-                    th.n role="columnheader" scope="col" { "calls a unit" }
-                }
-            }
-            tbody role="rowgroup" {
-                @for factor in &drawn {
-                    tr role="row" {
-                        th role="rowheader" scope="row" { (function(factor)) }
-                        td role="cell" { (verdict(factor)) }
-                        td.plot role="cell" data-label="worth at most" {
-                            (worth.row([factor.worth, factor.worth_low, factor.worth_high], factor.verdict))
-                            (number(factor.worth.or(factor.worth_high), &words::worth(factor)))
-                        }
-                        td.plot role="cell" data-label="sensitivity" {
-                            (sensitivity.row([factor.sensitivity, factor.low, factor.high], factor.verdict))
-                            (number(factor.sensitivity.or(factor.high), &words::sensitivity(factor)))
-                        }
-                        td.n role="cell" data-label="own time a unit" {
-                            (number(factor.own_ns_per_unit, &words::own(factor)))
-                        }
-                        td.n role="cell" data-label="calls a unit" {
-                            (number(Some(factor.calls_per_unit), &format!("{:.1}", factor.calls_per_unit)))
-                        }
+        @for (place, Section { title, factors }) in sections.iter().enumerate() {
+            @if let Some(title) = title { h3 { (title) } }
+            table.forest.sortable role="table" {
+                @if place == 0 {
+                    caption {
+                        "What making each function free would gain at most, and which share of its added "
+                        "time shows. Lines are 95 % intervals. Left of a dashed line a function does not "
+                        "matter (" (short(measured.rules.worth * 100.0)) " % of a unit, sensitivity "
+                        (short(measured.rules.threshold)) "), unless it shows and is worth more."
                     }
                 }
+                (heading(&worth, &sensitivity))
+                tbody role="rowgroup" { @for factor in factors { (row(factor, &worth, &sensitivity)) } }
+            }
+        }
+    }
+}
+
+fn heading(worth: &Column, sensitivity: &Column) -> Markup {
+    html! {
+        thead role="rowgroup" {
+            tr role="row" {
+                th role="columnheader" scope="col" { "function" }
+                th role="columnheader" scope="col" { "verdict" }
+                th.plot role="columnheader" scope="col" { "worth at most" (worth.axis()) }
+                th.plot role="columnheader" scope="col" { "sensitivity" (sensitivity.axis()) }
+                th.n role="columnheader" scope="col" { "own time a unit" }
+                th.n role="columnheader" scope="col" { "calls a unit" }
+            }
+        }
+    }
+}
+
+fn row(factor: &Factor, worth: &Column, sensitivity: &Column) -> Markup {
+    html! {
+        tr role="row" {
+            th role="rowheader" scope="row" { (function(factor)) }
+            td role="cell" { (verdict(factor)) }
+            td.plot role="cell" data-label="worth at most" {
+                (worth.row([factor.worth, factor.worth_low, factor.worth_high], factor.verdict))
+                (number(factor.worth.or(factor.worth_high), &words::worth(factor)))
+            }
+            td.plot role="cell" data-label="sensitivity" {
+                (sensitivity.row([factor.sensitivity, factor.low, factor.high], factor.verdict))
+                (number(factor.sensitivity.or(factor.high), &words::sensitivity(factor)))
+            }
+            td.n role="cell" data-label="own time a unit" {
+                (number(factor.own_ns_per_unit, &words::own(factor)))
+            }
+            td.n role="cell" data-label="calls a unit" {
+                (number(Some(factor.calls_per_unit), &format!("{:.1}", factor.calls_per_unit)))
             }
         }
     }
@@ -110,7 +125,6 @@ fn class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Matters => "matters",
         Verdict::DoesNotMatter => "not",
-        Verdict::Jointly => "jointly",
         Verdict::Undecided | Verdict::Dismissed => "undecided",
     }
 }

@@ -16,7 +16,7 @@ use crate::{
 const SIZE: (f64, f64) = (2_000.0, 200.0);
 /// The most slices that are drawn.
 const DRAWN: usize = 4_000;
-/// The most slices that are listed; with more, only phases are.
+/// The most rows of the list of slices; with more slices, a row is of several.
 const LISTED: usize = 500;
 /// The most phases that are shown. A valid record has five.
 const PHASES: usize = 10;
@@ -89,8 +89,8 @@ pub(super) fn timeline(measured: &Measured, listed: usize) -> Markup {
                 details {
                     summary { "numbers" }
                     (phases(measured))
-                    @let rows = (measured.slices.len() <= LISTED).then(|| slices(measured, begin));
-                    @if let Some(rows) = rows.filter(|rows| rows.0.len() <= listed) {
+                    @let rows = slices(measured, begin);
+                    @if rows.0.len() <= listed {
                         (rows)
                     } @else {
                         p { (measured.slices.len()) " slices are in the JSON, one by one." }
@@ -146,6 +146,12 @@ fn phases(measured: &Measured) -> Markup {
     }
 }
 
+/// Slices of one phase that one row tells of.
+fn rows(measured: &Measured) -> impl Iterator<Item = &[Slice]> {
+    let each = measured.slices.len().div_ceil(LISTED).max(1);
+    measured.slices.chunk_by(|one, other| one.phase == other.phase).flat_map(move |of| of.chunks(each))
+}
+
 /// The list of slices; scripts look up the slice under the pointer here.
 fn slices(measured: &Measured, begin: Nanos) -> Markup {
     html! {
@@ -157,16 +163,33 @@ fn slices(measured: &Measured, begin: Nanos) -> Markup {
                 }
             }
             tbody {
-                @for slice in &measured.slices {
-                    tr {
-                        td.n { (format!("{:.2}", seconds(begin, slice.start_ns))) }
-                        td.n { (format!("{:.2}", seconds(begin, slice.end_ns))) }
-                        td { (phase_name(slice.phase)) }
-                        td { (delays(measured, slice)) @if !slice.counts() { ", does not count" } }
-                        td.n { (number(Some(slice.rate()), &format!("{:.1}", slice.rate()))) }
+                @for slices in rows(measured) {
+                    @if let (Some(first), Some(last)) = (slices.first(), slices.last()) {
+                        @let rate = rate_of(slices.iter()).unwrap_or_default();
+                        tr {
+                            td.n { (format!("{:.2}", seconds(begin, first.start_ns))) }
+                            td.n { (format!("{:.2}", seconds(begin, last.end_ns))) }
+                            td { (phase_name(first.phase)) }
+                            td { (told(measured, slices)) }
+                            td.n { (number(Some(rate), &format!("{rate:.1}"))) }
+                        }
                     }
                 }
             }
+        }
+    }
+}
+
+/// What was delayed, and how many slices do not count.
+fn told(measured: &Measured, slices: &[Slice]) -> String {
+    let dropped = slices.iter().filter(|slice| !slice.counts()).count();
+    match slices {
+        [slice] if dropped > 0 => delays(measured, slice) + ", does not count",
+        [slice] => delays(measured, slice),
+        _ => {
+            let with = slices.iter().filter(|slice| !is_without(slice)).count();
+            let of = format!("{with} of {} slices", slices.len());
+            if dropped > 0 { format!("{of}; {dropped} do not count") } else { of }
         }
     }
 }

@@ -78,7 +78,6 @@ fn axis(scale: &Scale, cells: usize) -> String {
 fn mark(verdict: Verdict) -> char {
     match verdict {
         Verdict::Matters => '■',
-        Verdict::Jointly => '△',
         Verdict::DoesNotMatter => '○',
         Verdict::Undecided | Verdict::Dismissed => '◇',
     }

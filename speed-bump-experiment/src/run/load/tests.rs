@@ -53,7 +53,7 @@ fn swept(
 }
 
 fn options() -> Options {
-    Options { wait_load: Duration::from_secs(20), ..Options::of(Duration::from_secs(60)) }
+    Options { wait_load: Duration::from_secs(20), ..Options::new(Duration::from_secs(60)) }
 }
 
 fn verdicts(found: &Findings) -> Vec<(&str, Verdict)> {
@@ -80,7 +80,8 @@ const NOISES: [Noise; 7] = [
 fn load_that_ends_takes_all_verdicts_with_it() {
     for (seed, noise) in (0..).zip(NOISES) {
         let last = seconds_without_change(TWO, noise, seed);
-        for end in [2.1, 5.05, 0.5 * last, 0.7 * last, last - 1.0] {
+        // In the last tenth of all the time it takes nothing with it.
+        for end in [2.1, 5.05, 0.5 * last, 0.7 * last, (last - 1.0).min(50.0)] {
             let (found, measured) = swept(TWO, noise, seed, &[(end, 0.0)]);
             let shown = || format!("{noise:?} {end} {} {:#?}", found.verdict, measured.phases);
             let undecided = [("render", Verdict::Undecided), ("score", Verdict::Undecided)];
@@ -203,7 +204,7 @@ struct Impatient {
 impl Subject for Impatient {
     fn set(&mut self, doses: &[(u32, Nanos)]) -> Result<Nanos, SubjectError> {
         let is_delayed = doses.iter().any(|(of, dose)| *of == 0 && dose.0 > 0);
-        if is_delayed && !self.delayed && self.now() > Nanos(15_000_000_000) {
+        if is_delayed && !self.delayed && self.now() > Nanos(4_500_000_000) {
             self.service.change_load(0.03 * SECOND, 0.0);
             self.service.change_load(SECOND, 1.0);
         }
@@ -255,7 +256,7 @@ fn units_that_come_faster_with_delays_are_no_measure_of_work() {
         // Nothing else reacts.
         let (found, measured) =
             swept([("score", -1.0, 200), ("render", 0.0, 150)], Noise::White(0.02), seed, &[]);
-        assert!(measured.invalid.as_ref().unwrap().contains("all functions at once"), "{found:#?}");
+        assert!(measured.invalid.as_ref().unwrap().contains("delays of score than without"), "{found:#?}");
         assert!(measured.slices.iter().all(|slice| !slice.marks.contains(&Mark::Load)), "{found:#?}");
         assert!(found.factors.iter().all(|of| of.verdict == Verdict::Undecided), "{found:#?}");
     }

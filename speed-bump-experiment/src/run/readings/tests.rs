@@ -69,7 +69,7 @@ impl Subject for Doomed {
 const FUNCTION: Function = Function { calls: 5.0, sensitivity: 1.0, slack: 0.0 };
 
 fn options() -> Options {
-    Options::of(Duration::from_secs(60))
+    Options::new(Duration::from_secs(60))
 }
 
 fn swept(fate: Fate, then: Nanos) -> (Findings, Measured) {
@@ -124,10 +124,10 @@ fn units_of_seconds_need_more_time() {
         measured.census.start_ns = Nanos(0);
         measured.census.units = 1.0;
         let why = no_room(&options(), &measured).unwrap();
-        let wanted = format!("Say --for {}s, ", seconds * 11 * 100);
+        let wanted = format!("Say --for {}s, ", seconds * 2 * 100);
         assert!(why.starts_with(&format!("a unit of work takes {seconds}s")), "{why}");
         assert!(why.contains(&wanted), "{why}");
-        let enough = Options::of(Duration::from_secs(seconds * 11 * 100));
+        let enough = Options::new(Duration::from_secs(seconds * 2 * 100));
         assert_eq!(no_room(&enough, &measured), None);
     }
 }

@@ -9,9 +9,14 @@ const OVER: u64 = 2;
 
 #[test]
 fn an_experiment_takes_no_longer_than_it_may() {
-    for (unit, seconds, count) in
-        [(MS, 10, 2), (MS, 10, 30), (30.0 * MS, 10, 3), (30.0 * MS, 40, 30), (800.0 * MS, 60, 5), (MS, 1, 3)]
-    {
+    for (unit, seconds, count) in [
+        (MS, 10, 2),
+        (MS, 10, 30),
+        (30.0 * MS, 10, 3),
+        (30.0 * MS, 40, 30),
+        (5_000.0 * MS, 60, 5),
+        (MS, 1, 3),
+    ] {
         let names: Vec<String> = (0..count).map(|number| format!("f{number}")).collect();
         let functions: Vec<_> = names
             .iter()
@@ -26,12 +31,12 @@ fn an_experiment_takes_no_longer_than_it_may() {
         let took = last.end_ns.0 - first.start_ns.0;
         assert!(took <= most, "{unit} {seconds} {count}: {took} > {most} {:#?}", measured.phases);
         let is_whole = measured.phases.last().unwrap().kind == PhaseKind::Recover;
-        // Of units of 0.8 s there are too few for anything but a census.
+        // Of units of 5 s there are too few for anything but a census.
         assert_eq!(is_whole, unit < 100.0 * MS, "{:#?}", measured.phases);
         let why = measured.aborted.as_deref().unwrap_or_default();
         assert_eq!(is_whole, why.is_empty());
         assert!(
-            is_whole || why.starts_with("time was up before anything was tried; with slices of 8.8s, --for "),
+            is_whole || why.starts_with("time was up before anything was tried; with slices of "),
             "{why}"
         );
     }

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     engine::{Counters, Dose, EngineKind, NumberedDose, Policies, SetError, TakeHistogram},
+    policy::DelayBound,
     units::Nanos,
 };
 
@@ -64,6 +65,11 @@ impl Policies for BpfDoses {
 
     fn assign(&mut self, function: u32, number: Option<u32>) {
         self.functions.set_entry(function, number.map_or(FunctionEntry::NONE, FunctionEntry::of));
+    }
+
+    fn set_bound(&mut self, bound: DelayBound) -> Result<(), SetError> {
+        self.switch.set_bound(bound);
+        Ok(())
     }
 
     fn spins(&self, _delay: Nanos) -> EngineKind {

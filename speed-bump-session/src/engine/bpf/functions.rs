@@ -151,7 +151,7 @@ fn sum(of_cpus: impl Iterator<Item = FunctionStats>) -> FunctionStats {
     for stats in of_cpus {
         if stats.delayed > most {
             most = stats.delayed;
-            (sum.telltale_ns, sum.telltale_of_ns) = (stats.telltale_ns, stats.telltale_of_ns);
+            (sum.telltale_ns, sum.telltale_of) = (stats.telltale_ns, stats.telltale_of);
         }
         sum += stats;
     }
@@ -175,10 +175,11 @@ mod tests {
             requested_ns: 33,
             delivered_ns: 44,
             telltale_ns: 50,
+            telltale_of: 0,
             histogram: 0,
             missed: 66,
             ended_ns: 0,
-            telltale_of_ns: 80,
+            bounded: 88,
         };
         assert_eq!(sum(of_processors(&words)), expected);
         assert_eq!(sum(of_processors(&[])), FunctionStats::default());

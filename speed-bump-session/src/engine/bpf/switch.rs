@@ -19,6 +19,7 @@ use speed_bump_abi::{Control, Policy};
 
 use super::EngineError;
 use crate::{
+    policy::DelayBound,
     sys::{clock::now, mapped_words::MappedWords},
     units::Nanos,
 };
@@ -28,8 +29,10 @@ const START: usize = 0;
 const END: usize = 1;
 const STOP: usize = 2;
 const EXPIRES: usize = 3;
-const GENERATION: usize = 4;
-pub(super) const CONTROL_WORDS: usize = size_of::<Control>() / size_of::<u64>();
+const GENERATION: usize = Control::GENERATION;
+const SHARE: usize = 5;
+const ROOM: usize = 6;
+pub(super) const CONTROL_WORDS: usize = Control::WORDS;
 
 /// A policy and its number.
 pub type NumberedPolicy = (u32, Policy);
@@ -190,6 +193,14 @@ impl PolicySwitch {
         self.mirror_control();
     }
 
+    /// Bounds what each thread is delayed, from the next call on.
+    pub fn set_bound(&self, bound: DelayBound) {
+        let bound = bound.to_words();
+        self.word(ROOM).store(bound.room, Ordering::SeqCst);
+        self.word(SHARE).store(bound.share, Ordering::SeqCst);
+        self.mirror_control();
+    }
+
     /// Ends all delays, including spins in progress, for good.
     pub fn stop(&self) {
         self.word(STOP).store(1, Ordering::SeqCst);
@@ -229,9 +240,11 @@ mod tests {
         os::unix::fs::FileExt as _,
         sync::{Arc, atomic::AtomicBool},
         thread,
+        time::Duration,
     };
 
     use proptest::prelude::*;
+    use speed_bump_abi::Bound;
 
     use super::*;
 
@@ -282,10 +295,13 @@ mod tests {
             file.read_exact_at(&mut bytes, 0).unwrap();
             let mut words = bytes.chunks(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap()));
             let mut word = || words.next().unwrap();
-            let (start_ns, end_ns, stop, expires_ns, generation) = (word(), word(), word(), word(), word());
-            Control { start_ns, end_ns, stop, expires_ns, generation }
+            Control::from_words(std::array::from_fn(|_| word()))
         };
-        let open = Control { start_ns: 5, end_ns: 7, stop: 0, expires_ns: 6, generation: 0 };
+        let open = Control { start_ns: 5, end_ns: 7, expires_ns: 6, ..Control::default() };
+        assert_eq!(control(), open);
+        let bound = DelayBound::new(0.5, Duration::from_millis(1)).unwrap();
+        switch.set_bound(bound);
+        let open = Control { bound: Bound::new(Bound::ONE / 2, 1_000_000), ..open };
         assert_eq!(control(), open);
         switch.stop();
         switch.open(Nanos(5), Nanos(7));
@@ -383,7 +399,16 @@ mod tests {
         switch.renew(Nanos(6));
         switch.stop();
         assert_eq!(held(), [11, 20, 30].map(|delay| Some(policy(delay))));
-        let control = Control { start_ns: 5, end_ns: 7, stop: 1, expires_ns: 6, generation: 3 };
+        let bound = DelayBound::new(0.25, Duration::from_micros(1)).unwrap();
+        switch.set_bound(bound);
+        let control = Control {
+            start_ns: 5,
+            end_ns: 7,
+            stop: 1,
+            expires_ns: 6,
+            generation: 3,
+            bound: bound.to_words(),
+        };
         assert_eq!(*all.control.lock().unwrap(), control);
     }
 
@@ -398,7 +423,7 @@ mod tests {
         switch.open(Nanos(5), Nanos(7));
         switch.renew(Nanos(6));
         assert_eq!((switch.policy(1), copy.policy(1)), (Some(policy(20)), Some(policy(20))));
-        let open = Control { start_ns: 5, end_ns: 7, stop: 0, expires_ns: 6, generation: 1 };
+        let open = Control { start_ns: 5, end_ns: 7, expires_ns: 6, generation: 1, ..Control::default() };
         assert_eq!(*copy.control.lock().unwrap(), open);
         assert!(switch.set(&[(2, policy(1))]).is_err());
     }

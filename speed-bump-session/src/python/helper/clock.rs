@@ -75,7 +75,7 @@ impl HelperClock {
     }
 
     /// Converts a time to its units.
-    fn units(self, time: Nanos) -> u64 {
+    pub fn units(self, time: Nanos) -> u64 {
         let units = u128::from(time.0) * u128::from(self.units_per_ns) / u128::from(UNIT_PER_NS);
         u64::try_from(units).unwrap_or(u64::MAX)
     }

@@ -52,6 +52,7 @@ pub(super) fn of_processes(resolver: &Resolver, roots: &[(Process, Plan)], setti
             .saturating_add(named)
             .saturating_add(of_children),
         times: resolver.times_calls(),
+        bound: settings.bound.is_some(),
         trampolines: if asks_python { LATE_TRAMPOLINES } else { 1 },
         python_usdt: asks_python,
     }

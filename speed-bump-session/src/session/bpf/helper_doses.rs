@@ -15,6 +15,7 @@ use crate::{
         bpf::{doses::policy_of, switch::PolicySwitch},
         signal::UnderWay,
     },
+    policy::DelayBound,
     python::helper::Block,
     session::functions::FunctionRange,
     units::Nanos,
@@ -73,6 +74,11 @@ impl Policies for NoPrograms {
 
     fn assign(&mut self, _function: u32, _number: Option<u32>) {}
 
+    fn set_bound(&mut self, bound: DelayBound) -> Result<(), SetError> {
+        self.0.set_bound(bound);
+        Ok(())
+    }
+
     fn spins(&self, _delay: Nanos) -> EngineKind {
         EngineKind::Helper
     }
@@ -125,6 +131,10 @@ impl Policies for HelperDoses {
         {
             tracing::debug!("function {function} of a helper keeps its dose: {error}");
         }
+    }
+
+    fn set_bound(&mut self, bound: DelayBound) -> Result<(), SetError> {
+        self.inner.set_bound(bound)
     }
 
     fn spins(&self, delay: Nanos) -> EngineKind {

@@ -124,7 +124,7 @@ pub(super) fn load(
     let doses =
         if in_helper { Box::new(HelperDoses { inner: doses, ranges: ranges.clone(), first }) } else { doses };
     let targets = Arc::clone(resolver.shared_targets());
-    let doses = Doses::start(doses, functions, settings.policies.clone(), targets)?;
+    let doses = Doses::start(doses, functions, &settings, targets)?;
     let mut state = State::new(doses, &settings, stop);
     limits.into_iter().flatten().for_each(|limit| state.warn(limit));
     let probes =

@@ -22,6 +22,7 @@ use crate::{
         },
         signal::{self, DelaySignal, UnderWay},
     },
+    policy::DelayBound,
     python::helper::Block,
     units::{Nanos, Pid},
 };
@@ -235,6 +236,10 @@ impl Policies for SignalDoses {
 
     fn assign(&mut self, function: u32, number: Option<u32>) {
         self.bpf.assign(function, number);
+    }
+
+    fn set_bound(&mut self, bound: DelayBound) -> Result<(), SetError> {
+        self.bpf.set_bound(bound)
     }
 
     fn spins(&self, delay: Nanos) -> EngineKind {

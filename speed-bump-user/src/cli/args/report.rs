@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::sweep::{percent, share};
 use crate::report::{
     condition::Condition,
     profile::{Limit, SortKey},
@@ -15,6 +16,9 @@ Examples:
   speed-bump-ebpf report out.json
   speed-bump-ebpf report out.json --html out.html
   speed-bump-ebpf report out.json --markdown
+
+  # With other rules: what would be known if clients ask again at once, and what is worth 3 % or more
+  speed-bump-ebpf report out.json --closed-loop --worth 3%
 
   # Slices for a trace viewer; align them with a kernel trace of the same clock (trace-cmd record -C mono)
   speed-bump-ebpf report out.json --trace-events slices.json
@@ -52,6 +56,10 @@ pub struct ReportArgs {
     #[arg(long = "fail-if", value_name = "CONDITION")]
     pub fail_if: Vec<Condition>,
 
+    /// Judge sweeps anew by these rules
+    #[command(flatten)]
+    pub rules: RulesArgs,
+
     /// Write a page for browsers, with figures, and print nothing; `-` is standard output
     #[arg(long, value_name = "FILE", group = "form")]
     pub html: Option<PathBuf>,
@@ -75,6 +83,22 @@ pub struct ReportArgs {
     /// How a session's profile is shown
     #[command(flatten)]
     pub profile: ProfileArgs,
+}
+
+/// Flags of `report` that replace rules of the sweep.
+#[derive(Debug, Args)]
+pub struct RulesArgs {
+    /// Judge the sweep as if clients had sent the next request as soon as they had an answer
+    #[arg(long)]
+    pub closed_loop: bool,
+
+    /// Judge the sweep by this --worth instead of its own
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub worth: Option<f64>,
+
+    /// Judge the sweep by this --threshold instead of its own
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub threshold: Option<f64>,
 }
 
 /// Flags of `report` for sessions with `--times`, named like the methods of Python's `pstats`.

@@ -77,7 +77,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "30s")]
     pub wait_load: Duration,
 
-    /// Length of a slice of constant delays [default: 40 units of work, at least 40 to 150ms]
+    /// Length of a chip, a slice of constant delays [default: 8 units of work, at least 20 to 150ms]
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub slice: Option<Duration>,
 
@@ -108,19 +108,19 @@ pub struct SweepArgs {
     #[arg(long)]
     pub closed_loop: bool,
 
-    /// Test all functions one by one, without a screen of many at once
-    #[arg(long)]
-    pub per_function: bool,
-
     /// Test functions together, by class, module (file), package (folder) or thread. Each is delayed by its
     /// share of the group's own time
     #[arg(long, value_name = "BY")]
     pub group: Option<GroupBy>,
 
-    /// Added time per unit in the last phase, as shares of the time per unit, one after the other [default:
-    /// half, once and twice 45 % of --max-slowdown, and more where little shows]
+    /// Added time per unit by a function that is delayed, as shares of the time per unit; several are drawn
+    /// from [default: --max-slowdown, less at first and where delays show more than once]
     #[arg(long, value_name = "PERCENT,...", value_parser = percent, value_delimiter = ',')]
     pub doses: Vec<f64>,
+
+    /// Delay nothing, and record the pace of the service until the time is up: its noise, for simulations
+    #[arg(long, conflicts_with_all = ["plan", "doses"])]
+    pub record: bool,
 
     /// Print the schedule and how sure the result would be; count and time calls for a while, and delay
     /// nothing
@@ -135,7 +135,7 @@ pub struct SweepArgs {
     #[arg(long)]
     pub no_children: bool,
 
-    /// Write all measurements and results as JSON (schema speed-bump/experiment/1); `-` is standard output
+    /// Write all measurements and results as JSON (schema speed-bump/experiment/2); `-` is standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
@@ -158,7 +158,7 @@ pub struct SweepArgs {
 }
 
 /// A share of less than one, in per cent.
-fn percent(text: &str) -> Result<f64, String> {
+pub(super) fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').map(str::trim_end).and_then(|number| number.parse::<f64>().ok());
     let number = number.ok_or_else(|| format!("`{text}` is not a share: write it in per cent, as 5%"))?;
     if number > 0.0 && number < 100.0 {
@@ -169,7 +169,7 @@ fn percent(text: &str) -> Result<f64, String> {
 }
 
 /// A share of less than one.
-fn share(text: &str) -> Result<f64, String> {
+pub(super) fn share(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().map_err(|_| format!("`{text}` is not a number between 0 and 1"))?;
     if number > 0.0 && number < 1.0 { Ok(number) } else { Err(format!("`{text}` is not between 0 and 1")) }
 }

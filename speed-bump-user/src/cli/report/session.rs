@@ -37,7 +37,7 @@ pub(super) fn run(arguments: &ReportArgs, session: &RecordedSession) -> Result<E
     let mut profile =
         profile_of(session, arguments.files.first().map_or("-".as_ref(), |path| path.as_path()))?;
     for path in &arguments.profile.add {
-        match read(path).map_err(usage)? {
+        match read(path, &arguments.rules).map_err(usage)? {
             Recorded::Session(session) => profile.add(&profile_of(&session, path)?),
             Recorded::Sweep(_) => {
                 return Err(usage(anyhow!("{} is a sweep: --add needs a session", path.display())));

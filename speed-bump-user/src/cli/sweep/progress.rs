@@ -63,7 +63,7 @@ impl Progress {
         }
         self.drawn = Some(Instant::now());
         let mut text = state(at) + "\n";
-        if matches!(at.phase, PhaseKind::Confirm | PhaseKind::Recover) {
+        if matches!(at.phase, PhaseKind::Test | PhaseKind::Ladder | PhaseKind::Recover) {
             text += &table(&findings(measured), SHOWN);
         }
         live.draw_text(|size| {
@@ -86,7 +86,7 @@ fn waiting(until: Nanos) -> String {
     format!("no delay explains how rare units are: waiting for the load, without delays, for up to {left}")
 }
 
-/// `confirm, 42 s left, now 8 % slower`.
+/// `test, 42 s left, now 8 % slower`.
 fn state(at: Now) -> String {
     if let Some(until) = at.waits_for_load {
         return waiting(until);

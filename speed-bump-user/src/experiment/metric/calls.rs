@@ -51,6 +51,10 @@ impl Metric for Calls {
         self.by == By::Latency
     }
 
+    fn is_quick(&self) -> bool {
+        true
+    }
+
     fn is_early(&self) -> bool {
         true
     }

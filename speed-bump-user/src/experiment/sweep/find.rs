@@ -18,6 +18,8 @@ use crate::{
 
 /// How many times native functions are counted at most, before the rest is accepted.
 const COUNTS: usize = 4;
+/// How long to count calls of functions that may be loops which never return.
+const OF_LOOPS: Duration = Duration::from_secs(1);
 
 /// The choice.
 pub(super) struct Choice {
@@ -65,6 +67,19 @@ pub(super) fn find(
     if wants_unit && found.unit().is_none() {
         // Returns the error that there is no unit.
         units.open()?;
+    }
+    let always_there = found.always_there();
+    if !always_there.is_empty() {
+        let lines: Vec<String> = always_there.iter().flat_map(lines).collect();
+        let targets = TargetSource::lines("functions that may be loops", &lines);
+        let targets = units.before(targets);
+        let counting = context.session(session.take(), &targets, false, Notices::All, observer)?;
+        let counted = count(context, &counting, OF_LOOPS)?;
+        session = Some(counting);
+        found.choose_without_loops(&always_there, &counted);
+    }
+    if found.is_empty() {
+        return Err(found.nothing_sampled());
     }
     // Repeat while functions are left out: without their traps the service is faster, and calls the others
     // more often.

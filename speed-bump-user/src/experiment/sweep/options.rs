@@ -7,11 +7,15 @@ use serde::Deserialize;
 use crate::{
     engine::EngineChoice,
     experiment::{groups::GroupBy, guard::Condition, metric::bench::Captured},
+    policy::DelayBound,
     prepare::Request,
     python::entry_source::EntryChoice,
     targets::source::TargetSource,
     units::Nanos,
 };
+
+/// The window of the bound on threads before the time per unit is known.
+const FIRST_WINDOW: Duration = Duration::from_millis(100);
 
 /// Options of a sweep. [`Options::default`] is the command without flags.
 #[derive(Clone, Debug)]
@@ -44,12 +48,12 @@ pub struct Options {
     pub longest_call: Nanos,
     /// Whether clients send the next request as soon as they have an answer.
     pub closed_loop: bool,
-    /// Whether to test all functions one by one, without a screen of many at once.
-    pub per_function: bool,
     /// How to group functions that are delayed together, if at all.
     pub group: Option<GroupBy>,
     /// The doses of the last phase, as shares of the time per unit; automatic without any.
     pub doses: Vec<f64>,
+    /// Whether to delay nothing: the record has the pace of the service alone.
+    pub record: bool,
     /// The engine.
     pub engine: EngineChoice,
     /// The entry source of Python functions.
@@ -80,9 +84,9 @@ impl Default for Options {
             max_slowdown: 0.2,
             longest_call: Nanos(10_000_000),
             closed_loop: false,
-            per_function: false,
             group: None,
             doses: Vec::new(),
+            record: false,
             engine: EngineChoice::Auto,
             entry: EntryChoice::Auto,
             inject: true,
@@ -104,6 +108,17 @@ pub enum OptionError {
         /// Its value.
         share: f64,
     },
+    /// A dose that slows units down by more than allowed.
+    #[error(
+        "a dose is {dose}, and `max_slowdown` is {max_slowdown}: what is hidden up to some delay shows \
+         beyond it, so longer doses do not tell what matters"
+    )]
+    Dose {
+        /// The dose.
+        dose: f64,
+        /// The most that is allowed.
+        max_slowdown: f64,
+    },
     /// A delay of a call that is too long.
     #[error("`longest_call` is {0}: the longest delay of a call is {longest}", longest = Nanos::MAX_DELAY)]
     LongestCall(Nanos),
@@ -120,15 +135,40 @@ impl Options {
                 return Err(OptionError::Share { name, share });
             }
         }
+        if let Some(dose) = self.doses.iter().copied().find(|dose| *dose > max_slowdown) {
+            return Err(OptionError::Dose { dose, max_slowdown });
+        }
         if self.longest_call > Nanos::MAX_DELAY {
             return Err(OptionError::LongestCall(self.longest_call));
         }
         Ok(())
     }
 
+    /// What each thread is delayed at most until the time per unit is known; `None`: the engine cannot keep
+    /// to a bound.
+    fn bound(&self) -> Option<DelayBound> {
+        let can = match self.engine {
+            EngineChoice::Auto => true,
+            EngineChoice::Only(engine) => engine.capabilities().bound,
+        };
+        // A checked slow-down is a share of the time.
+        DelayBound::new(self.max_slowdown, FIRST_WINDOW).ok().filter(|_| can)
+    }
+
+    /// What to tell the user where only the plan bounds what a thread is delayed.
+    pub(super) fn unbounded(&self) -> Option<String> {
+        let EngineChoice::Only(engine) = self.engine else { return None };
+        let text = format!(
+            "the engine `{engine}` cannot keep to a bound on what a thread is delayed: the sweep plans no \
+             more than --max-slowdown allows, and nothing else enforces that; --engine bpf does"
+        );
+        self.bound().is_none().then_some(text)
+    }
+
     /// The request for a session with these targets.
     pub(super) fn request(&self, targets: TargetSource) -> Request {
         Request {
+            bound: self.bound(),
             engine: self.engine,
             entry: self.entry,
             inject: self.inject,
@@ -164,4 +204,34 @@ pub struct Benchmark {
     pub regex: Option<String>,
     /// The meaning of that number.
     pub number: Captured,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::EngineKind;
+
+    #[test]
+    fn doses_are_no_longer_than_units_may_be_slowed_down() {
+        let check = |doses: &[f64]| Options { doses: doses.to_vec(), ..Options::default() }.check();
+        assert_eq!(check(&[0.05, 0.2]), Ok(()));
+        assert_eq!(check(&[0.05, 0.4]), Err(OptionError::Dose { dose: 0.4, max_slowdown: 0.2 }));
+    }
+
+    #[test]
+    fn sessions_of_sweeps_have_a_bound_unless_their_engine_cannot_keep_to_one() {
+        let of = |engine| {
+            let options = Options { engine, ..Options::default() };
+            (options.request(TargetSource::lines("targets", &["*:f"])).bound, options.unbounded())
+        };
+        let kinds = [EngineKind::Bpf, EngineKind::Signal, EngineKind::Helper].map(EngineChoice::Only);
+        for engine in kinds.into_iter().chain([EngineChoice::Auto]) {
+            let (bound, told) = of(engine);
+            let share = bound.map_or(0.0, DelayBound::share);
+            assert!((share - 0.2).abs() < 1e-5 && told.is_none(), "{engine:?}: {bound:?}, {told:?}");
+        }
+        let (bound, told) = of(EngineChoice::Only(EngineKind::Kmod));
+        let told = told.unwrap_or_default();
+        assert!(bound.is_none() && told.starts_with("the engine `kmod` cannot keep to a bound"), "{told}");
+    }
 }

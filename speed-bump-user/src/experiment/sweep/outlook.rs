@@ -1,10 +1,11 @@
 //! The outlook of a sweep, for `--plan`.
 
-use std::time::Duration;
-
-use super::options::Options;
 use crate::{
-    experiment::{plan::Plan, record::Measured, run::confirm::BASIC, schedule::Pace},
+    experiment::{
+        plan::Plan,
+        record::Measured,
+        run::{self, Pace},
+    },
     units::Nanos,
 };
 
@@ -22,18 +23,11 @@ pub struct Outlook {
 }
 
 impl Outlook {
-    /// The outlook with this time left, and this number of units in progress, if it is known.
-    pub(super) fn new(
-        options: &Options,
-        measured: &Measured,
-        left: Duration,
-        under_way: Option<f64>,
-    ) -> Self {
+    /// The outlook with these parameters, and this number of units in progress, if it is known.
+    pub(super) fn new(options: &run::Options, measured: &Measured, under_way: Option<f64>) -> Self {
         let unit = measured.census.time_per_unit();
-        let functions = measured.worth_it(unit).count();
-        let basic = BASIC * options.max_slowdown;
-        let pace = Pace { unit, under_way };
-        let plan = Plan::of(left, functions, options.per_function, pace, options.slice, basic);
+        let plan = Plan::new(options, measured, Pace { unit, under_way });
+        let functions = plan.asked.len();
         Self { functions, candidates: measured.candidates.len(), unit: Nanos(unit as u64), plan }
     }
 }

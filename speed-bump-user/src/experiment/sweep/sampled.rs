@@ -3,6 +3,8 @@
 use std::{path::Path, time::Duration};
 
 use super::{
+    attribution::{Time, attributed},
+    choose::{Chosen, Code, is_function},
     error::SweepError,
     observer::{Observer, Step},
     session::Context,
@@ -29,14 +31,6 @@ use crate::{
 const PART: f64 = 0.05;
 /// It takes at least this long.
 const MIN: Duration = Duration::from_secs(3);
-/// The most functions that are chosen.
-const MAX: usize = 60;
-/// Samples may show less time than a function takes, by chance: this share of what is worth an experiment is
-/// enough.
-const MARGIN: f64 = 0.5;
-/// If the service's own functions are less than this part of the running time, functions of the C library
-/// count too.
-const MOSTLY_OWN: f64 = 0.5;
 /// How long native functions are counted before they are timed.
 pub(super) const BRIEF: Duration = Duration::from_millis(300);
 /// The cost of a trap, if unknown.
@@ -65,6 +59,9 @@ const NO_TARGET: &str = "no target selects it: its name or its file is empty, or
 /// The results of sampling.
 pub(super) struct Found {
     profile: Profile,
+    code: Code,
+    /// What is worth an experiment.
+    worth: f64,
     /// The chosen functions, in order.
     chosen: Vec<FunctionSeen>,
     /// Functions that are left out, with their calls per second and the reason.
@@ -96,36 +93,63 @@ impl Found {
             return Err(SweepError::Stopped);
         }
         let done = after.zip(before).map(|(after, before)| after - before).filter(|done| *done > 0.0);
-        let (chosen, no_targets) = chosen(&profile, options.worth);
-        let found = Self {
+        let mut found = Self {
             time_per_unit: done.map(|done| (ended.0 - begun.0) as f64 / done),
-            left_out: no_targets.into_iter().map(|of| (of, 0.0, Nanos(0), NO_TARGET.to_owned())).collect(),
+            left_out: Vec::new(),
             unit: None,
             traps: 0.0,
+            code: Code::new(&profile),
+            worth: options.worth,
             profile,
-            chosen,
+            chosen: Vec::new(),
         };
-        observer.line(&found.line(options.worth));
+        found.choose(&[]);
+        observer.line(&found.line());
         if found.profile.unattributed().is_some_and(|share| share > MAX_UNATTRIBUTED) {
             return Err(SweepError::Blind(found.blind()));
         }
         if found.chosen.is_empty() {
-            return Err(SweepError::NothingSampled(found.nothing()));
+            return Err(found.nothing_sampled());
         }
         Ok(found)
     }
 
-    /// `sample: 300 samples of 12 threads: 31 functions may take 1 % or more, 412 others less`.
-    fn line(&self, worth: f64) -> String {
+    /// Chooses functions. `loops` are places of functions that never return.
+    fn choose(&mut self, loops: &[usize]) {
+        let Chosen { functions, no_targets } = self.code.chosen(&self.profile, self.worth, loops);
+        let of = |place: usize| self.profile.functions.get(place).cloned();
+        self.chosen = functions.into_iter().filter_map(of).collect();
+        let left_out = no_targets.into_iter().filter_map(of);
+        self.left_out = left_out.map(|of| (of, 0.0, Nanos(0), NO_TARGET.to_owned())).collect();
+    }
+
+    /// Functions of the service that were on all stacks of their threads.
+    pub(super) fn always_there(&self) -> Vec<FunctionSeen> {
+        let places = self.code.always_there(&self.profile, self.worth);
+        places.into_iter().filter_map(|place| self.profile.functions.get(place).cloned()).collect()
+    }
+
+    /// Chooses again without those of these functions that were not called, by the counts of a session: they
+    /// are loops that never return, so no delay would show what they call.
+    pub(super) fn choose_without_loops(&mut self, always_there: &[FunctionSeen], counted: &Counted) {
+        let is_called =
+            |of: &FunctionSeen| counted.candidates.iter().any(|found| is_of(found, of) && found.calls > 0);
+        let is_loop = |of: &FunctionSeen| always_there.contains(of) && !is_called(of);
+        let functions = self.profile.functions.iter().enumerate();
+        let loops: Vec<usize> = functions.filter(|(_, of)| is_loop(of)).map(|(place, _)| place).collect();
+        self.choose(&loops);
+    }
+
+    /// `sample: 300 samples of 12 threads: 31 functions may take 1 % or more with what they call`.
+    fn line(&self) -> String {
         let profile = &self.profile;
         format!(
-            "sample: {} samples of {} threads: {} functions may take {:.1} % or more of the time, {} others \
-             less",
+            "sample: {} samples of {} threads: {} functions may take {:.1} % or more of the time with what \
+             they call",
             profile.ticks,
             profile.threads.len(),
             self.chosen.len(),
-            worth * 100.0,
-            self.dismissed().count()
+            self.worth * 100.0,
         )
     }
 
@@ -152,6 +176,11 @@ impl Found {
         ))
     }
 
+    /// The error if there is nothing to ask about.
+    pub(super) fn nothing_sampled(&self) -> SweepError {
+        SweepError::NothingSampled(self.nothing())
+    }
+
     fn nothing(&self) -> String {
         let mut text = "sampling saw no function that could be slowed down: is the service under load? Name \
                         functions with --target PATTERN"
@@ -169,14 +198,6 @@ impl Found {
             }
         }
         text
-    }
-
-    fn dismissed(&self) -> impl Iterator<Item = &FunctionSeen> {
-        let is_left_out = move |of: &FunctionSeen| self.left_out.iter().any(|(left, ..)| left == of);
-        let is_seen = move |of: &&FunctionSeen| {
-            of.own > 0 && !of.is_everybodys && !self.chosen.contains(of) && !is_left_out(of)
-        };
-        self.profile.functions.iter().filter(is_seen)
     }
 
     /// Whether some of the chosen are native.
@@ -241,18 +262,20 @@ impl Found {
         TargetSource::lines("the functions that were sampled", &lines)
     }
 
-    /// Functions whose calls may be the unit of work, the outermost first.
+    /// Functions whose calls may be the unit of work, the service's own before others, the outermost first.
     pub(super) fn outermost(&self) -> Vec<FunctionSeen> {
         let least = self.profile.span.0 / OF_UNIT;
         let mut functions: Vec<FunctionSeen> = self
             .profile
             .functions
             .iter()
-            .filter(|of| of.line.is_some() && of.depth > 0 && of.anywhere_running.0 > least)
+            .filter(|of| is_function(of) && of.depth > 0 && of.anywhere_running.0 > least)
             .filter(|of| !lines(of).is_empty())
             .cloned()
             .collect();
-        functions.sort_by(|a, b| a.depth.cmp(&b.depth).then(b.anywhere_running.cmp(&a.anywhere_running)));
+        functions.sort_by_cached_key(|of| {
+            (self.code.origin(of), of.depth, std::cmp::Reverse(of.anywhere_running))
+        });
         functions.truncate(MAX_UNITS);
         functions
     }
@@ -286,10 +309,19 @@ impl Found {
     /// functions that were left out.
     pub(super) fn complete(&self, counted: &mut Counted) {
         let span = counted.census.end_ns.0.saturating_sub(counted.census.start_ns.0) as f64;
+        let is_chosen = self.is_chosen();
+        let times = attributed(&self.profile, &is_chosen);
+        let functions = self.profile.functions.iter().zip(times).zip(is_chosen);
+        let chosen: Vec<(&FunctionSeen, Time)> =
+            functions.filter(|(_, is_chosen)| *is_chosen).map(|(of, _)| of).collect();
         for candidate in &mut counted.candidates {
-            let Some(seen) = self.chosen.iter().find(|of| is_of(candidate, of)) else { continue };
+            let Some((seen, time)) = chosen.iter().find(|(of, _)| is_of(candidate, of)) else { continue };
             if candidate.own_ns.is_none() {
-                candidate.own_ns = Some(Nanos((self.profile.share(seen) * span) as u64));
+                let share = match candidate.kind {
+                    TargetKind::Python => time.works / self.profile.ticks.max(1) as f64,
+                    TargetKind::Native | TargetKind::Usdt => self.profile.share(seen),
+                };
+                candidate.own_ns = Some(Nanos((share * span) as u64));
             }
             candidate.sampled = Some(sampled(seen, None));
         }
@@ -308,13 +340,20 @@ impl Found {
                 file: seen.file.clone(),
                 line: seen.line,
                 kind: kind(seen),
+                origin: self.code.origin(seen),
                 calls: (rate * span / 1e9) as u64,
                 own_ns: Some(Nanos((self.profile.share(seen) * span) as u64)),
+                waited_ns: None,
                 floor_ns: *trap,
                 sampled: Some(sampled(seen, Some(why.clone()))),
                 sharing: None,
             });
         }
+    }
+
+    /// Whether a function is chosen, by its place in the profile.
+    fn is_chosen(&self) -> Vec<bool> {
+        self.profile.functions.iter().map(|of| self.chosen.contains(of)).collect()
     }
 
     /// The profile.
@@ -340,8 +379,9 @@ impl Found {
     pub(super) fn record(&self) -> Sampling {
         let profile = &self.profile;
         let remarks = profile.remarks.iter().cloned().chain(self.unattributed()).chain(self.elsewhere());
-        let all: f64 = profile.functions.iter().map(|of| profile.share(of)).sum();
-        let dismissed: f64 = self.dismissed().map(|of| profile.share(of)).fold(0.0, std::ops::Add::add);
+        let is_asked = self.is_chosen();
+        let (of_chosen, all) = (works(profile, &is_asked), works(profile, &vec![true; is_asked.len()]));
+        let is_dismissed = |of: &&FunctionSeen| of.own > 0 && !of.is_everybodys && !self.chosen.contains(of);
         Sampling {
             ticks: profile.ticks,
             rate: profile.rate(),
@@ -350,8 +390,8 @@ impl Found {
             dropped: profile.dropped,
             clock_samples: profile.clock.as_ref().map(|clock| clock.samples),
             elsewhere: profile.clock.as_ref().map(|clock| clock.elsewhere.clone()).unwrap_or_default(),
-            dismissed: self.dismissed().count(),
-            dismissed_share: if all > 0.0 { dismissed / all } else { 0.0 },
+            dismissed: profile.functions.iter().filter(is_dismissed).count(),
+            dismissed_share: if all > 0.0 { (all - of_chosen) / all } else { 0.0 },
             cost: profile.own_cost.0 as f64 / profile.span.0.max(1) as f64,
             time_per_unit_ns: self.time_per_unit,
             slowdown: None,
@@ -361,32 +401,13 @@ impl Found {
     }
 }
 
-/// Chooses functions, the ones that run most first. Findings about the C library and allocators rarely help;
-/// they are chosen only if they are most of the running time, as in a server that mostly makes system calls.
-///
-/// Also returns functions that no target can name.
-fn chosen(profile: &Profile, worth: f64) -> (Vec<FunctionSeen>, Vec<FunctionSeen>) {
-    let is_worth_it =
-        |of: &&FunctionSeen| of.own > 0 && of.name != "<module>" && profile.share(of) >= worth * MARGIN;
-    let mut chosen: Vec<FunctionSeen> = profile.functions.iter().filter(is_worth_it).cloned().collect();
-    let own: f64 = chosen.iter().filter(|of| !of.is_everybodys).map(|of| profile.running_share(of)).sum();
-    if own >= MOSTLY_OWN {
-        chosen.retain(|of| !of.is_everybodys);
-    }
-    let order = |of: &FunctionSeen| (profile.running_share(of), profile.share(of));
-    chosen.sort_by(|a, b| {
-        let ((a_running, a_all), (b_running, b_all)) = (order(a), order(b));
-        b_running.total_cmp(&a_running).then(b_all.total_cmp(&a_all))
-    });
-    let (mut chosen, mut no_targets): (Vec<_>, Vec<_>) =
-        chosen.into_iter().partition(|of| !lines(of).is_empty());
-    chosen.truncate(MAX);
-    no_targets.truncate(MAX);
-    (chosen, no_targets)
-}
-
 fn kind(function: &FunctionSeen) -> TargetKind {
     if function.line.is_some() { TargetKind::Python } else { TargetKind::Native }
+}
+
+/// Samples of Python functions at work that belong to one of these functions.
+fn works(profile: &Profile, is_asked: &[bool]) -> f64 {
+    attributed(profile, is_asked).iter().map(|time| time.works).sum()
 }
 
 /// Lines of a targets file that select a function; empty if no line can.

@@ -52,8 +52,14 @@ impl Seen {
         self.of_functions = handle.controls().last_callers(None).unwrap_or_default();
     }
 
-    /// Sets for each candidate what it shares with the units of `metric`.
-    pub(super) fn find_sharing(&self, counted: &mut Counted, profile: &Profile, metric: &dyn Metric) {
+    /// Sets for each candidate what it shares with the units of `metric`. Returns the threads that do units,
+    /// as far as they are known.
+    pub(super) fn find_sharing(
+        &self,
+        counted: &mut Counted,
+        profile: &Profile,
+        metric: &dyn Metric,
+    ) -> BTreeSet<ThreadOf> {
         let mut pointers = Pointers::read(profile);
         let units = self.unit_threads(counted, profile, metric, &mut pointers);
         let units = UnitThreads::new(units, profile);
@@ -72,6 +78,7 @@ impl Seen {
             let threads = threads.iter().map(|of| of.thread).collect();
             candidate.sharing = Some(Sharing { threads, with_units });
         }
+        units.threads
     }
 
     /// The threads that do units, as far as known.

@@ -55,7 +55,8 @@ pub(super) struct MapSettings {
 impl MapSettings {
     pub(super) fn new(capacity: Capacity, offsets: &TaskOffsets, hold: Hold, may_sleep: bool) -> Self {
         let timed = capacity.timed_functions();
-        let Capacity { policies, sites, functions, histograms, times, trampolines, python_usdt } = capacity;
+        let Capacity { policies, sites, functions, histograms, times, bound, trampolines, python_usdt } =
+            capacity;
         let mut entries = vec![
             (maps::POLICIES, policies.max(1).saturating_mul(Policy::ROWS)),
             (maps::COUNTERS, policies.max(1)),
@@ -67,7 +68,10 @@ impl MapSettings {
             (maps::TRAMPOLINES, trampolines.max(1)),
         ];
         if times {
-            entries.push((maps::CALLS, threads()));
+            entries.push((maps::CALLS, threads(TIMED_THREADS)));
+        }
+        if bound {
+            entries.push((maps::BUCKETS, threads(BOUNDED_THREADS)));
         }
         if !python_usdt {
             entries.extend([(maps::PYTHON_KEYS, 1), (maps::PYTHON_VERDICTS, 1), (maps::PYTHON_PENDING, 1)]);
@@ -142,13 +146,16 @@ impl MapSettings {
 }
 
 /// Threads that are timed at the same time.
-const THREADS: u32 = 2_048;
+const TIMED_THREADS: u32 = 2_048;
+/// Threads with delays in a window, where delays are bounded: those of 64 processes with 512 threads. Each
+/// takes some 90 bytes.
+const BOUNDED_THREADS: u32 = 32_768;
 /// Elements that each processor keeps to itself (kernel/bpf/bpf_lru_list.c, `LOCAL_FREE_TARGET`).
 const KEPT_BY_PROCESSOR: u32 = 128;
 
-/// How many threads there is room for.
-fn threads() -> u32 {
-    processors().saturating_mul(KEPT_BY_PROCESSOR).saturating_add(THREADS)
+/// How many elements have room for so many threads.
+fn threads(count: u32) -> u32 {
+    processors().saturating_mul(KEPT_BY_PROCESSOR).saturating_add(count)
 }
 
 /// The kinds of maps in the object.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use speed_bump_abi::{
-    Control, FunctionEntry, FunctionStats, Histogram, Policy,
+    Bound, Control, FunctionEntry, FunctionStats, Histogram, Policy,
     control_block::{Calls, Clock, ControlBlock, DelayCounts, Delays},
 };
 
@@ -88,6 +88,7 @@ impl Block {
                 delayed: word(offset_of!(Calls, delayed)),
                 requested_ns: word(offset_of!(Calls, requested_ns)),
                 delivered_ns: clock.time(word(offset_of!(Calls, delivered))).0,
+                bounded: word(offset_of!(Calls, bounded)),
                 ..FunctionStats::default()
             };
         }
@@ -178,10 +179,14 @@ impl Mirror for Block {
         let at = |ns| clock.at(Nanos(ns));
         let (start_ns, end_ns, expires_ns) =
             (at(control.start_ns), at(control.end_ns), at(control.expires_ns));
-        let words = Control { start_ns, end_ns, expires_ns, ..control }.to_words();
-        // The generation last, once the rows are written.
-        for (number, word) in words.into_iter().enumerate() {
-            self.put_control(number, word)?;
+        let bound = Bound { room: clock.units(Nanos(control.bound.room)), ..control.bound };
+        let words = Control { start_ns, end_ns, expires_ns, bound, ..control }.to_words();
+        // The bound first, so that no delay comes before it; the generation last, once the rows are written.
+        let generation = Control::GENERATION;
+        let is_bound = |number: &usize| Control::BOUND.contains(number);
+        let others = (0..words.len()).filter(|number| *number != generation && !is_bound(number));
+        for number in Control::BOUND.rev().chain(others).chain([generation]) {
+            self.put_control(number, words[number])?;
         }
         Ok(())
     }

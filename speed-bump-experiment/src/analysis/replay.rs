@@ -1,0 +1,185 @@
+//! The chips of a record, given to a design again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    chips::design::{Asked, Chip, Design, Rules},
+    record::{By, Measured, PhaseKind, Slice, Treatment},
+};
+
+/// The error that is allowed for all "matters" together.
+const MATTERS_ERROR: f64 = 0.05;
+/// The error that is allowed for each "does not matter".
+const DOES_NOT_ERROR: f64 = 0.1;
+
+/// How the slices of a record become chips.
+#[derive(Debug)]
+pub(crate) struct Chips {
+    /// What was asked about.
+    pub(crate) arms: Vec<Treatment>,
+    /// The number of its arm, by candidate.
+    arm_of: BTreeMap<u32, usize>,
+    /// The share of a unit that each ns of delay of a call makes, by candidate.
+    per_ns: BTreeMap<u32, f64>,
+    /// Time per unit without delays, in ns.
+    unit: f64,
+}
+
+impl Chips {
+    /// Of a record that asks about these functions or groups, where a unit takes so many ns.
+    pub(crate) fn new(measured: &Measured, arms: Vec<Treatment>, unit: f64) -> Self {
+        let mut arm_of = BTreeMap::new();
+        let mut per_ns = BTreeMap::new();
+        for (number, arm) in arms.iter().enumerate() {
+            for member in measured.members(*arm) {
+                arm_of.insert(member, number);
+                if let Some(candidate) = measured.candidates.get(member as usize) {
+                    per_ns.insert(member, measured.calls_per_unit(candidate) / unit);
+                }
+            }
+        }
+        Self { arms, arm_of, per_ns, unit }
+    }
+
+    /// A design that was told of nothing yet.
+    pub(crate) fn design(&self, measured: &Measured) -> Design {
+        Design::new(self.asked(measured), rules(measured))
+    }
+
+    /// What is asked about.
+    pub(crate) fn asked(&self, measured: &Measured) -> Vec<Asked> {
+        let mut threads = BTreeMap::new();
+        let asked = |arm: &Treatment| {
+            let members = measured.members(*arm);
+            let own: Option<Vec<f64>> = members.iter().map(|of| measured.own_of(*of)).collect();
+            let thread = members.iter().find_map(|of| thread(measured, *of));
+            let count = threads.len();
+            let number = *threads.entry(thread).or_insert(count);
+            Asked {
+                share: own.map(|own| own.iter().sum::<f64>() / self.unit),
+                thread: u32::try_from(number).unwrap_or_default(),
+            }
+        };
+        self.arms.iter().map(asked).collect()
+    }
+
+    /// What the design is told of a slice.
+    pub(crate) fn chip(&self, measured: &Measured, slice: &Slice, follows: bool) -> Chip {
+        let mut of_arms: BTreeMap<usize, (f64, f64, f64)> = BTreeMap::new();
+        for (candidate, dose) in &slice.doses {
+            if let (Some(arm), Some(per_ns)) = (self.arm_of.get(candidate), self.per_ns.get(candidate)) {
+                of_arms.entry(*arm).or_default().0 += dose.0 as f64 * per_ns;
+            }
+        }
+        for of in &slice.delivered {
+            if let Some(sums) = self.arm_of.get(&of.candidate).and_then(|arm| of_arms.get_mut(arm)) {
+                sums.1 += of.all_asked().0 as f64;
+                sums.2 += of.delivered_ns.0 as f64;
+            }
+        }
+        Chip {
+            time: slice.time_per_unit(measured.by) / self.unit,
+            doses: of_arms.iter().map(|(arm, (dose, ..))| (*arm, *dose)).collect(),
+            delivered: of_arms.values().map(|(_, asked, delivered)| (*asked, *delivered)).collect(),
+            follows,
+        }
+    }
+}
+
+/// The rules of a record's design.
+pub(crate) fn rules(measured: &Measured) -> Rules {
+    Rules {
+        worth: measured.rules.worth,
+        threshold: measured.rules.threshold,
+        max_slowdown: measured.rules.max_slowdown,
+        min_chips: measured.rules.min_chips,
+        matters_error: MATTERS_ERROR,
+        does_not_error: DOES_NOT_ERROR,
+    }
+}
+
+/// The thread that a candidate mostly runs on, as far as sampling saw it.
+fn thread(measured: &Measured, candidate: u32) -> Option<crate::units::Pid> {
+    measured.candidates.get(candidate as usize)?.sharing.as_ref()?.threads.first().copied()
+}
+
+/// A record's chips, and what its design found.
+pub(crate) struct Replayed {
+    /// How slices became chips.
+    pub(crate) chips: Chips,
+    /// The design, told of all of them.
+    pub(crate) design: Design,
+    /// The numbers of the slices that the chips are of.
+    pub(crate) slices: Vec<usize>,
+}
+
+/// Replays a record in which a unit takes so many ns without delays.
+pub(crate) fn replay(measured: &Measured, unit: f64) -> Replayed {
+    let mut replayed = told(measured, unit);
+    if replayed.design.chips() > 0 {
+        replayed.design.look();
+    }
+    replayed
+}
+
+/// The same as far as an experiment under way has it: without a last look.
+pub(crate) fn told(measured: &Measured, unit: f64) -> Replayed {
+    let chips = Chips::new(measured, arms(measured), unit);
+    let mut design = chips.design(measured);
+    let mut slices = Vec::new();
+    let mut last = None;
+    for (number, slice) in measured.slices.iter().enumerate() {
+        if !is_chip(slice, measured.by) {
+            continue;
+        }
+        let follows = number > 0 && last == Some(number - 1);
+        design.add(chips.chip(measured, slice, follows));
+        slices.push(number);
+        last = Some(number);
+    }
+    Replayed { chips, design, slices }
+}
+
+/// Whether a slice counts, and is of a phase with delays.
+pub(crate) fn is_chip(slice: &Slice, by: By) -> bool {
+    let has_delays = match slice.phase {
+        PhaseKind::Titrate | PhaseKind::Screen | PhaseKind::Confirm | PhaseKind::Test => true,
+        PhaseKind::Census | PhaseKind::Ladder | PhaseKind::Recover => false,
+    };
+    // Without a unit there is no latency.
+    has_delays && slice.counts() && (by == By::Throughput || slice.units > 0.0)
+}
+
+/// The most numbers that an analysis keeps: chips times functions. A sweep of an hour with 200 functions has
+/// fewer.
+const MAX_NUMBERS: usize = 50_000_000;
+
+/// Why a record is not analysed, if it is too large for that.
+pub(crate) fn too_large(measured: &Measured) -> Option<String> {
+    let (slices, functions) = (measured.slices.len(), arms(measured).len());
+    (slices.saturating_mul(functions) > MAX_NUMBERS)
+        .then(|| format!("{slices} slices of {functions} functions are more than this tool analyses"))
+}
+
+/// What was asked about, each once. Records before chips do not say so: then it is what had delays.
+fn arms(measured: &Measured) -> Vec<Treatment> {
+    if !measured.arms.is_empty() {
+        let mut seen = BTreeSet::new();
+        let is_there = |number: u32, all: usize| (number as usize) < all;
+        let arms = measured.arms.iter().copied().filter(|arm| match arm {
+            Treatment::Function { candidate } => is_there(*candidate, measured.candidates.len()),
+            Treatment::Group { group } => is_there(*group, measured.groups.len()),
+            Treatment::Control | Treatment::Placebo | Treatment::Rest | Treatment::Several => false,
+        });
+        return arms.filter(|arm| seen.insert(*arm)).collect();
+    }
+    // Functions that are always delayed together cannot be told apart.
+    if !measured.groups.is_empty() {
+        let groups = 0..u32::try_from(measured.groups.len()).unwrap_or_default();
+        return groups.map(|group| Treatment::Group { group }).collect();
+    }
+    let delayed = measured.slices.iter().filter(|slice| is_chip(slice, measured.by));
+    let candidates: BTreeSet<u32> = delayed.flat_map(|slice| slice.doses.iter().map(|(of, _)| *of)).collect();
+    let is_known = |candidate: &u32| (*candidate as usize) < measured.candidates.len();
+    candidates.into_iter().filter(is_known).map(|candidate| Treatment::Function { candidate }).collect()
+}

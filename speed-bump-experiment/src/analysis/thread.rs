@@ -1,0 +1,132 @@
+//! Threads that set the pace: their functions together, which are known sooner than each one.
+
+use serde::Serialize;
+use statrs::distribution::{ChiSquared, ContinuousCDF as _};
+
+use super::{
+    factor::{Estimate, Factor},
+    findings::interval,
+    replay::Replayed,
+};
+use crate::{
+    chips::design::Estimated,
+    record::{Measured, ThreadTime},
+    units::Pid,
+};
+
+/// A thread that is busy for this share of the time has no time to wait for anything.
+const SATURATED: f64 = 0.95;
+/// A thread sets the pace if this share of its delays shows, or more.
+const SETS_PACE: f64 = 0.5;
+/// Functions differ if chance makes such differences more seldom than this (Cochran's Q).
+const DIFFER: f64 = 0.05;
+/// A thread is more than its function.
+const MIN_FUNCTIONS: usize = 2;
+
+/// A thread, or several that do the same, with all functions on it that the experiment asked about.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ThreadFinding {
+    /// The threads.
+    pub threads: Vec<Pid>,
+    /// What the first one calls itself; empty if unknown.
+    pub name: String,
+    /// The share of the time that the least busy of them had work to do; `None` if unknown.
+    pub busy: Option<f64>,
+    /// The share of delays on it that shows up in the time per unit.
+    pub sensitivity: f64,
+    /// The lower end of its 95 % interval.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+    /// What making all its functions free would gain, as a share of a unit's time: 1 at most.
+    pub worth: Option<f64>,
+    /// Whether all its functions may show alike: `None` if too few are known.
+    pub alike: Option<bool>,
+    /// Whether it sets the pace of units.
+    pub sets_pace: bool,
+    /// Its functions, by numbers of the factors before they were ranked.
+    #[serde(skip)]
+    pub(super) arms: Vec<usize>,
+}
+
+/// What is known of the threads of functions that the experiment asked about.
+pub(super) fn threads(
+    measured: &Measured,
+    replayed: &Replayed,
+    factors: &[Factor],
+    unit: Option<f64>,
+) -> Vec<ThreadFinding> {
+    let mut groups: Vec<(Vec<Pid>, Vec<usize>)> = Vec::new();
+    for (arm, sharing) in factors.iter().filter_map(|of| Some((of.arm?, of.sharing.as_ref()?))) {
+        if sharing.threads.is_empty() {
+            continue;
+        }
+        match groups.iter_mut().find(|(threads, _)| *threads == sharing.threads) {
+            Some((_, arms)) => arms.push(arm),
+            None => groups.push((sharing.threads.clone(), vec![arm])),
+        }
+    }
+    let arms: Vec<Vec<usize>> = groups.iter().map(|(_, arms)| arms.clone()).collect();
+    let pooled = replayed.design.together(&arms);
+    let finding = |((threads, arms), pooled): ((Vec<Pid>, Vec<usize>), Option<Estimated>)| {
+        let Estimate { sensitivity, low, high } = interval(pooled?);
+        let members = || factors.iter().filter(|of| of.arm.is_some_and(|arm| arms.contains(&arm)));
+        let own: Option<f64> = members().map(|of| of.share(unit)).sum();
+        let of: Vec<Option<&ThreadTime>> =
+            threads.iter().map(|thread| measured.threads.iter().find(|of| of.thread == *thread)).collect();
+        let busy = of.iter().map(|of| of.map(ThreadTime::busy)).collect::<Option<Vec<f64>>>();
+        let busy = busy.and_then(|busy| busy.into_iter().reduce(f64::min));
+        let found: Vec<Estimated> =
+            arms.iter().filter_map(|arm| replayed.design.found()[*arm].estimated).collect();
+        let alike = are_alike(&found);
+        let is_saturated = busy.is_some_and(|busy| busy >= SATURATED);
+        let sets_pace =
+            arms.len() >= MIN_FUNCTIONS && low > SETS_PACE && (is_saturated || alike == Some(true));
+        Some(ThreadFinding {
+            name: of.first().copied().flatten().map(|of| of.name.clone()).unwrap_or_default(),
+            threads,
+            busy,
+            sensitivity,
+            low,
+            high,
+            worth: own.map(|own| (own * sensitivity).min(1.0)),
+            alike,
+            sets_pace,
+            arms,
+        })
+    };
+    let mut found: Vec<ThreadFinding> = groups.into_iter().zip(pooled).filter_map(finding).collect();
+    found.sort_by(|a, b| b.worth.unwrap_or(0.0).total_cmp(&a.worth.unwrap_or(0.0)));
+    found
+}
+
+/// Whether estimates differ by no more than chance makes of it (Cochran, Biometrics 10, 1954).
+fn are_alike(found: &[Estimated]) -> Option<bool> {
+    if found.len() < MIN_FUNCTIONS {
+        return None;
+    }
+    let weight = |of: &Estimated| 1.0 / (of.error * of.error);
+    let weights: f64 = found.iter().map(weight).sum();
+    let mean = found.iter().map(|of| weight(of) * of.sensitivity).sum::<f64>() / weights;
+    let q: f64 = found.iter().map(|of| weight(of) * (of.sensitivity - mean).powi(2)).sum();
+    let distribution = ChiSquared::new(found.len() as f64 - 1.0).ok()?;
+    Some(1.0 - distribution.cdf(q) > DIFFER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(sensitivity: f64, error: f64) -> Estimated {
+        Estimated { sensitivity, error, freedom: 100.0 }
+    }
+
+    #[test]
+    fn functions_that_differ_are_told_apart() {
+        assert_eq!(are_alike(&[of(1.0, 0.1), of(1.1, 0.1), of(0.9, 0.2)]), Some(true));
+        assert_eq!(are_alike(&[of(1.0, 0.1), of(1.1, 0.1), of(0.0, 0.1)]), Some(false));
+        // What is hardly known differs from nothing.
+        assert_eq!(are_alike(&[of(1.0, 0.1), of(0.0, 2.0)]), Some(true));
+        assert_eq!(are_alike(&[of(1.0, 0.1)]), None);
+    }
+}

@@ -1,0 +1,445 @@
+//! What is delayed next, and what follows so far. A design is told of chips one by one, and does no input or
+//! output: the same chips give the same verdicts, in an experiment under way and from its record.
+
+use std::collections::BTreeMap;
+
+use nalgebra::DMatrix;
+use rand_pcg::Pcg64Mcg;
+
+use super::{
+    carry_over,
+    draw::{Budget, Known, chances, draw},
+    regression::{Fit, REACHES, best_fit, fit, fit_with},
+    sequence,
+};
+
+/// Chips between two estimates, at least.
+const MIN_BETWEEN: usize = 16;
+/// And so many times as many chips as at the last one.
+const GROWTH: f64 = 1.15;
+/// With more functions than so many, a look takes long, by the square of their number: then there are fewer.
+const GROWTH_OF_MANY: f64 = 1.6;
+const MANY: usize = 100;
+/// More functions than so many are not fitted together, but each against the sum of the others.
+const MAX_TOGETHER: usize = 500;
+/// A verdict needs so many chips with the function on, and so many with it off.
+const MIN_CHIPS: usize = 10;
+/// A normal value is within so many deviations in 95 of 100 cases, on both sides and on one.
+const TWO_SIDED_95: f64 = 1.96;
+const ONE_SIDED_95: f64 = 1.64;
+/// What may show of a function's dose is taken to be so many standard errors above the estimate.
+const SAFE: f64 = 2.5;
+/// The share of a dose that is taken to show: at least; where nothing is known; and at most.
+const SHOWS: [f64; 3] = [0.02, 1.2, 50.0];
+/// A function that matters is tested on until its standard error is below this, or of a large sensitivity,
+/// below this part of it. A limit that goes by the estimate alone stops where that is too high by chance.
+const PRECISE: f64 = 0.07;
+const PRECISE_OF_LARGE: f64 = 0.05;
+/// An estimate with a larger standard error bounds nothing.
+const MAX_ERROR: f64 = 0.4;
+/// The least that all functions together are taken to show, as a sensitivity.
+const MIN_TOGETHER: f64 = 0.3;
+/// The reach of the baseline while chips are too few for a fit of all functions.
+const EARLY_REACH: usize = 6;
+/// A fit of all functions needs so many chips for each, and so many more.
+const CHIPS_OF_EACH: f64 = 1.5;
+const CHIPS_BESIDES: f64 = 20.0;
+/// The first doses, as a part of the usual one; the next; and after how many chips each ends.
+const RAMP: [(usize, f64); 2] = [(16, 0.25), (32, 0.5)];
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rules {
+    /// A function matters if it is worth this share of a unit, or more.
+    pub worth: f64,
+    /// A sensitivity within this of zero does not matter.
+    pub threshold: f64,
+    /// The share of a unit's time that delays may add.
+    pub max_slowdown: f64,
+    /// A verdict needs so many chips.
+    pub min_chips: usize,
+    /// The error that is allowed for all "matters" together.
+    pub matters_error: f64,
+    /// The error that is allowed for each "does not matter", on each side.
+    pub does_not_error: f64,
+}
+
+/// A function, or a group of them, that the experiment asks about.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Asked {
+    /// Its own time as a share of a unit; `None` where that is not known.
+    pub share: Option<f64>,
+    /// The thread that it mostly runs on, numbered from 0.
+    pub thread: u32,
+}
+
+/// A verdict about a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Its delays show, and it is worth enough.
+    Matters,
+    /// It is worth less than is asked for, or its delays do not show.
+    DoesNot,
+    /// Units take less time with its delays: what is counted is no measure of work.
+    Faster,
+}
+
+/// An estimate of a sensitivity.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimated {
+    /// The share of the delay that shows.
+    pub sensitivity: f64,
+    /// Its standard error.
+    pub error: f64,
+    /// The degrees of freedom of that.
+    pub freedom: f64,
+}
+
+/// What is known of a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Found {
+    /// Its sensitivity; `None` before the first estimate.
+    pub estimated: Option<Estimated>,
+    /// The verdict, and after how many chips it was reached.
+    pub verdict: Option<(Verdict, usize)>,
+    /// Chips in which it had a dose.
+    pub on: usize,
+    /// Of these, the ones that the estimate is from.
+    pub on_then: usize,
+}
+
+impl Found {
+    /// Whether more chips are to tell of it: there is no verdict, or it matters by an amount that is not
+    /// known well.
+    fn is_open(&self) -> bool {
+        match (self.verdict, self.estimated) {
+            (None, _) => true,
+            (Some((Verdict::Matters, _)), Some(of)) => {
+                of.error > PRECISE.max(PRECISE_OF_LARGE * of.sensitivity.abs())
+            }
+            (Some(_), _) => false,
+        }
+    }
+}
+
+/// What was measured in a chip.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Chip {
+    /// Its time per unit, in units without delays.
+    pub time: f64,
+    /// Doses that were drawn, by number of the function, as shares of a unit.
+    pub doses: Vec<(usize, f64)>,
+    /// For each of them, the delays that its calls were to get, and those that they got, in ns.
+    pub delivered: Vec<(f64, f64)>,
+    /// Whether it came right after the chip before.
+    pub follows: bool,
+}
+
+/// An experiment under way, or one that is replayed from its record.
+#[derive(Debug)]
+pub struct Design {
+    rules: Rules,
+    asked: Vec<Asked>,
+    found: Vec<Found>,
+    chips: Vec<Chip>,
+    /// What was asked and delivered in all, by function.
+    delivered: Vec<(f64, f64)>,
+    /// What a dose shows, whichever function has it, where that is known.
+    any: Option<Estimated>,
+    /// The most that all doses together show, as the sum of sensitivities.
+    together: f64,
+    /// The greatest dose on one thread that a chip has had.
+    tried: f64,
+    next_look: usize,
+}
+
+impl Design {
+    /// Chips before the first verdict, at least.
+    pub const FIRST_LOOK: usize = 2 * MIN_BETWEEN;
+
+    /// Asks about these functions.
+    pub fn new(asked: Vec<Asked>, rules: Rules) -> Self {
+        Self {
+            rules,
+            found: vec![Found::default(); asked.len()],
+            any: None,
+            together: asked.len() as f64,
+            delivered: vec![(0.0, 0.0); asked.len()],
+            asked,
+            chips: Vec::new(),
+            tried: 0.0,
+            next_look: Self::FIRST_LOOK,
+        }
+    }
+
+    /// What is known of each function.
+    pub fn found(&self) -> &[Found] {
+        &self.found
+    }
+
+    /// How many chips it was told of.
+    pub fn chips(&self) -> usize {
+        self.chips.len()
+    }
+
+    /// Whether nothing is left to find out.
+    pub fn is_decided(&self) -> bool {
+        !self.found.iter().any(Found::is_open)
+    }
+
+    /// The share of its delays that the calls of a function got; 0 if none asked for any. Then nothing is
+    /// known of it.
+    fn delivery(&self, function: usize) -> f64 {
+        let (asked, delivered) = self.delivered[function];
+        if asked > 0.0 { delivered / asked } else { 0.0 }
+    }
+
+    /// Draws the doses of a chip, as shares of a unit.
+    pub fn draw(&self, random: &mut Pcg64Mcg) -> Vec<(usize, f64)> {
+        let bound = self.rules.max_slowdown;
+        let may_show = |found: &Found| {
+            let estimated = found.estimated.map(|of| of.sensitivity + SAFE * of.error.min(MAX_ERROR));
+            let upper = match estimated {
+                Some(upper) if found.on_then >= MIN_CHIPS => upper,
+                // A few chips may show that it is more, but not that it is less.
+                Some(upper) => upper.max(SHOWS[1]),
+                None => SHOWS[1],
+            };
+            if found.is_open() { upper.clamp(SHOWS[0], SHOWS[2]) } else { 0.0 }
+        };
+        let all: f64 = self.found.iter().map(may_show).sum();
+        let scale = if all > self.together { self.together.max(MIN_TOGETHER) / all } else { 1.0 };
+        let known: Vec<Known> = (self.found.iter().zip(&self.asked))
+            .map(|(found, asked)| Known {
+                active: found.is_open(),
+                may_show: may_show(found),
+                likely_shows: may_show(found) * scale,
+                thread: asked.thread,
+            })
+            .collect();
+        let ramp = RAMP.iter().find(|(until, _)| self.chips.len() < *until).map_or(1.0, |(_, part)| *part);
+        let usual = Budget { dose: bound, shows: bound, thread: 2.0 * bound };
+        let budget = Budget { dose: ramp * bound, thread: (self.tried + bound).min(2.0 * bound), ..usual };
+        let doses = draw(&known, &chances(&known, usual), budget, random);
+        doses.into_iter().enumerate().filter(|(_, dose)| *dose > 0.0).collect()
+    }
+
+    /// Takes in a chip. Returns whether there are new estimates.
+    pub fn add(&mut self, chip: Chip) -> bool {
+        for ((function, _), (asked, delivered)) in chip.doses.iter().zip(&chip.delivered) {
+            self.delivered[*function].0 += asked;
+            self.delivered[*function].1 += delivered;
+            self.found[*function].on += 1;
+        }
+        let mut of_threads: BTreeMap<u32, f64> = BTreeMap::new();
+        for (function, dose) in &chip.doses {
+            *of_threads.entry(self.asked[*function].thread).or_default() += dose;
+        }
+        self.tried = of_threads.into_values().fold(self.tried, f64::max);
+        self.chips.push(chip);
+        let is_due = self.chips.len() >= self.next_look;
+        if is_due {
+            self.look();
+        }
+        is_due
+    }
+
+    /// Estimates, and decides what can be.
+    pub fn look(&mut self) {
+        let (rows, columns) = (self.chips.len(), self.asked.len());
+        if columns == 0 {
+            return;
+        }
+        let growth = if columns > MANY { GROWTH_OF_MANY } else { GROWTH };
+        self.next_look = (rows + MIN_BETWEEN).max((rows as f64 * growth) as usize);
+        let (times, doses) = (self.times(), self.doses());
+        let total = DMatrix::from_fn(rows, 1, |row, _| doses.row(row).sum());
+        let mut reach = EARLY_REACH;
+        if let Some((best, all)) = best_fit(&times, &total, &REACHES) {
+            let upper = columns as f64 * (all.estimates[0] + ONE_SIDED_95 * all.errors[0]);
+            self.together = upper.clamp(MIN_TOGETHER, SHOWS[1] * columns as f64);
+            self.any = Some(estimated(&all, 0));
+            reach = best;
+        }
+        let open: Vec<usize> = (0..columns).filter(|at| self.found[*at].is_open()).collect();
+        let has_enough = rows as f64 > CHIPS_OF_EACH * open.len() as f64 + CHIPS_BESIDES;
+        let estimated = if has_enough && open.len() <= MAX_TOGETHER {
+            self.of_each(&times, &doses, &open, reach)
+        } else {
+            open.iter().map(|at| alone(&times, &doses, &total, *at)).collect()
+        };
+        for (at, estimated) in open.into_iter().zip(estimated) {
+            let found = self.found[at];
+            let is_known = |of: &Estimated| of.error.is_finite() && of.error > 0.0;
+            let Some(of) = estimated.filter(is_known) else { continue };
+            self.found[at].estimated = Some(of);
+            self.found[at].on_then = found.on;
+            let has_enough = rows >= self.rules.min_chips && found.on.min(rows - found.on) >= MIN_CHIPS;
+            if found.verdict.is_none() && has_enough {
+                let verdict = self.verdict(self.asked[at].share, of);
+                self.found[at].verdict = verdict.map(|verdict| (verdict, rows));
+            }
+        }
+    }
+
+    /// Each undecided function beside the others. What was decided has left: its estimate is taken out, and
+    /// what that may be off by is common to all of it.
+    fn of_each(
+        &self,
+        times: &[f64],
+        doses: &DMatrix<f64>,
+        open: &[usize],
+        reach: usize,
+    ) -> Vec<Option<Estimated>> {
+        let decided: Vec<(usize, f64)> = (self.found.iter().enumerate())
+            .filter(|(_, found)| !found.is_open())
+            .filter_map(|(at, found)| Some((at, found.estimated?.sensitivity)))
+            .collect();
+        let sum = |row: usize, of: &dyn Fn(f64) -> f64| -> f64 {
+            decided.iter().map(|(at, sensitivity)| of(*sensitivity) * doses[(row, *at)]).sum()
+        };
+        let times: Vec<f64> =
+            times.iter().enumerate().map(|(row, time)| time - sum(row, &|sensitivity| sensitivity)).collect();
+        let columns = open.len() + usize::from(!decided.is_empty());
+        let of = |row: usize, column: usize| match open.get(column) {
+            Some(at) => doses[(row, *at)],
+            None => sum(row, &|_| 1.0),
+        };
+        let fit = fit_with(&times, &DMatrix::from_fn(times.len(), columns, of), reach);
+        (0..open.len()).map(|column| fit.as_ref().map(|fit| estimated(fit, column))).collect()
+    }
+
+    /// What a dose shows, whichever function has it.
+    pub fn any(&self) -> Option<Estimated> {
+        self.any
+    }
+
+    /// What doses of these functions show together, for each of these groups. Functions that are in none of
+    /// them make one more.
+    pub fn together(&self, groups: &[Vec<usize>]) -> Vec<Option<Estimated>> {
+        let doses = self.doses();
+        let rest: Vec<usize> =
+            (0..self.asked.len()).filter(|at| !groups.iter().any(|group| group.contains(at))).collect();
+        let columns: Vec<&[usize]> = (groups.iter().map(Vec::as_slice))
+            .chain(Some(rest.as_slice()).filter(|rest| !rest.is_empty()))
+            .collect();
+        let sum = |row: usize, column: usize| columns[column].iter().map(|at| doses[(row, *at)]).sum();
+        let fit = fit(&self.times(), &DMatrix::from_fn(self.chips.len(), columns.len(), sum), &REACHES);
+        (0..groups.len()).map(|column| fit.as_ref().map(|fit| estimated(fit, column))).collect()
+    }
+
+    /// Times per unit without what the doses added, by the estimates.
+    pub fn times_without_doses(&self) -> Vec<f64> {
+        let sensitivity = |at: usize| self.found[at].estimated.map_or(0.0, |of| of.sensitivity);
+        let without = |chip: &Chip| {
+            let added: f64 =
+                chip.doses.iter().map(|(at, dose)| sensitivity(*at) * dose * self.delivery(*at)).sum();
+            chip.time - added
+        };
+        self.chips.iter().map(without).collect()
+    }
+
+    /// How other numbers of the chips move with the doses of these functions: `None` where too few chips have
+    /// one. The doses of all other functions count together.
+    pub fn moves(&self, values: &[Option<f64>], functions: &[usize]) -> Option<Vec<Estimated>> {
+        let doses = self.doses();
+        let rows: Vec<usize> = (0..self.chips.len()).filter(|row| values[*row].is_some()).collect();
+        let rest: Vec<usize> = (0..self.asked.len()).filter(|at| !functions.contains(at)).collect();
+        let columns = functions.len() + usize::from(!rest.is_empty());
+        let is_enough = rows.len() as f64 > CHIPS_OF_EACH * columns as f64 + CHIPS_BESIDES;
+        if functions.is_empty() || columns > MAX_TOGETHER || !is_enough {
+            return None;
+        }
+        let of = |row: usize, column: usize| match functions.get(column) {
+            Some(at) => doses[(rows[row], *at)],
+            None => rest.iter().map(|at| doses[(rows[row], *at)]).sum(),
+        };
+        let of_rows = DMatrix::from_fn(rows.len(), columns, of);
+        let values: Vec<f64> = rows.iter().filter_map(|row| values[*row]).collect();
+        let fit = fit(&values, &of_rows, &REACHES)?;
+        Some((0..functions.len()).map(|at| estimated(&fit, at)).collect())
+    }
+
+    fn times(&self) -> Vec<f64> {
+        self.chips.iter().map(|chip| chip.time).collect()
+    }
+
+    /// Doses as they show: those that were drawn, partly in the chip after.
+    fn doses(&self) -> DMatrix<f64> {
+        let drawn = self.drawn();
+        let follows: Vec<bool> = self.chips.iter().map(|chip| chip.follows).collect();
+        // Estimates that noise made would find a share in noise: only what was shown to matter counts by its
+        // own.
+        let matters = |found: &Found| {
+            let is_shown = matches!(found.verdict, Some((Verdict::Matters, _)));
+            found.estimated.filter(|_| is_shown).map_or(0.0, |of| of.sensitivity)
+        };
+        let mut sensitivities: Vec<f64> = self.found.iter().map(matters).collect();
+        if sensitivities.iter().all(|of| *of == 0.0) {
+            sensitivities.fill(1.0);
+        }
+        let share = carry_over::share(&self.times(), &drawn, &sensitivities, &follows);
+        carry_over::shifted(&drawn, &follows, share)
+    }
+
+    /// The doses of all chips, as they were drawn, by what was delivered of each function's in all.
+    fn drawn(&self) -> DMatrix<f64> {
+        let mut drawn = DMatrix::zeros(self.chips.len(), self.asked.len());
+        for (row, chip) in self.chips.iter().enumerate() {
+            for (function, dose) in &chip.doses {
+                drawn[(row, *function)] = dose * self.delivery(*function);
+            }
+        }
+        drawn
+    }
+
+    fn verdict(&self, share: Option<f64>, of: Estimated) -> Option<Verdict> {
+        let Rules { worth, threshold, matters_error, does_not_error, .. } = self.rules;
+        let Estimated { sensitivity, error, freedom } = of;
+        let for_matters = sequence::factor(error, matters_error / self.asked.len() as f64, freedom) * error;
+        let for_does_not = sequence::factor(error, does_not_error, freedom) * error;
+        let (low, high) = (sensitivity - for_does_not, sensitivity + for_does_not);
+        let is_enough = |sensitivity: f64| match share {
+            Some(share) => sensitivity * share >= worth,
+            None => sensitivity >= threshold,
+        };
+        if sensitivity - for_matters > 0.0 && is_enough(sensitivity) {
+            return Some(Verdict::Matters);
+        }
+        // A thread that is delayed instead of waiting is back sooner: a little less time is no sign of
+        // failure.
+        if sensitivity + for_matters < -threshold && is_enough(-sensitivity) {
+            return Some(Verdict::Faster);
+        }
+        let seems_to = sensitivity - TWO_SIDED_95 * error > 0.0 && is_enough(sensitivity);
+        // Many threads may take more than all of a unit's time: then little of a delay is worth much.
+        let is_small = low.abs().max(high.abs()) * share.unwrap_or(1.0).max(1.0) < threshold && !seems_to;
+        let is_worth_little = share.is_some_and(|share| high * share < worth);
+        // Units that take less time are not what a function does that does nothing.
+        let is_less = sensitivity + TWO_SIDED_95 * error < 0.0 && is_enough(-sensitivity);
+        (is_small || is_worth_little && !is_less).then_some(Verdict::DoesNot)
+    }
+}
+
+fn estimated(fit: &Fit, at: usize) -> Estimated {
+    Estimated { sensitivity: fit.estimates[at], error: fit.errors[at], freedom: fit.freedoms[at] }
+}
+
+/// A function against all others together, while chips are too few for a fit of each.
+fn alone(times: &[f64], doses: &DMatrix<f64>, total: &DMatrix<f64>, at: usize) -> Option<Estimated> {
+    let own = doses.column(at);
+    if own.iter().all(|dose| *dose == 0.0) {
+        return None;
+    }
+    let two = DMatrix::from_fn(
+        doses.nrows(),
+        2,
+        |row, column| {
+            if column == 0 { own[row] } else { total[row] - own[row] }
+        },
+    );
+    fit_with(times, &two, EARLY_REACH).map(|fit| estimated(&fit, 0))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! A sweep of a simulated service in simulated time: the design, chip after chip, without the runner. For
+//! tests and for the benchmark of the statistics.
+
+use rand::SeedableRng as _;
+use rand_pcg::Pcg64Mcg;
+use statrs::distribution::{ContinuousCDF as _, StudentsT};
+
+use super::{
+    design::{Asked, Chip, Design, Found, Rules, Verdict},
+    world::Simulation,
+};
+
+/// The rules of a sweep without options.
+pub const RULES: Rules = Rules {
+    worth: 0.01,
+    threshold: 0.1,
+    max_slowdown: 0.2,
+    min_chips: 0,
+    matters_error: 0.05,
+    does_not_error: 0.1,
+};
+
+/// The first units of a chip still have the doses of the one before: so many are not counted.
+const LEFT_OUT: f64 = 0.5;
+/// The coins have another seed than the service.
+const COINS: u64 = 0x5eed;
+
+/// How a sweep goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    /// Seconds of the census.
+    pub census: f64,
+    /// Seconds a chip.
+    pub chip: f64,
+    /// Seconds in all.
+    pub total: f64,
+}
+
+impl Plan {
+    /// That of the tool for units of so many seconds.
+    pub fn new(unit: f64, total: f64) -> Self {
+        let units = (total / 200.0 / unit).clamp(2.0, 8.0);
+        Self {
+            census: (20.0 * unit).clamp(3.0, 3.0_f64.max(total / 4.0)),
+            chip: (units * unit).max(0.02),
+            total,
+        }
+    }
+}
+
+/// What came of a sweep.
+#[derive(Clone, Debug)]
+pub struct Swept {
+    /// By function.
+    pub found: Vec<Found>,
+    /// How it went.
+    pub plan: Plan,
+    /// Seconds that it took.
+    pub seconds: f64,
+    /// Delays of a chip on one thread, as shares of a unit: the most, and the mean.
+    pub planned: (f64, f64),
+    /// What doses added to units: the most in a chip, and the mean.
+    pub felt: (f64, f64),
+}
+
+impl Swept {
+    /// The verdict about a function, and the second at which it was reached.
+    pub fn verdict(&self, function: usize) -> Option<(Verdict, f64)> {
+        let (verdict, chips) = self.found[function].verdict?;
+        Some((verdict, self.plan.census + chips as f64 * self.plan.chip))
+    }
+
+    /// Whether the 95 % interval of a function that is shown at the end has this sensitivity in it.
+    pub fn holds(&self, function: usize, sensitivity: f64) -> Option<bool> {
+        let of = self.found[function].estimated?;
+        let quantile = StudentsT::new(0.0, 1.0, of.freedom).ok()?.inverse_cdf(0.975);
+        Some((of.sensitivity - sensitivity).abs() <= quantile * of.error)
+    }
+}
+
+/// Sweeps a service that has not begun.
+pub fn sweep(service: &mut dyn Simulation, asked: &[Asked], plan: Plan, seed: u64) -> Swept {
+    let mut design = Design::new(asked.to_vec(), RULES);
+    let mut random = Pcg64Mcg::seed_from_u64(seed ^ COINS);
+    let threads = asked.iter().map(|asked| asked.thread as usize + 1).max().unwrap_or_default();
+    let (mut planned, mut felt) = ((0.0_f64, 0.0), (0.0_f64, 0.0));
+    let mut doses = vec![0.0; asked.len()];
+    let mut chips = 0.0;
+    let mut follows = false;
+    service.rest(plan.census);
+    while service.now() + plan.chip <= plan.total && !design.is_decided() {
+        let drawn = design.draw(&mut random);
+        doses.fill(0.0);
+        let mut of_threads = vec![0.0_f64; threads];
+        for (at, dose) in &drawn {
+            doses[*at] = *dose;
+            of_threads[asked[*at].thread as usize] += dose;
+        }
+        let most = of_threads.into_iter().fold(0.0, f64::max);
+        let adds = service.adds(&doses);
+        planned = (planned.0.max(most), planned.1 + most);
+        felt = (felt.0.max(adds), felt.1 + adds);
+        chips += 1.0;
+        let Some(time) = service.chip(&doses, plan.chip, LEFT_OUT) else {
+            follows = false;
+            continue;
+        };
+        let delivered = drawn.iter().map(|(_, dose)| (*dose, *dose)).collect();
+        design.add(Chip { time, doses: drawn, delivered, follows });
+        follows = true;
+    }
+    if !design.is_decided() {
+        design.look();
+    }
+    let mean = |(most, sum): (f64, f64)| (most, sum / f64::max(chips, 1.0));
+    let found = design.found().to_vec();
+    Swept { found, plan, seconds: service.now(), planned: mean(planned), felt: mean(felt) }
+}

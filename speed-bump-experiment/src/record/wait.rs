@@ -1,0 +1,24 @@
+//! What the service waits for.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// A function in which threads that do units waited. Nobody can make that time free, so it is told, and not
+/// ranked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Wait {
+    /// Its qualified name: the service's own function where there is one, with all that it calls.
+    pub name: String,
+    /// Its file, as the process sees it.
+    pub file: PathBuf,
+    /// The line of its definition, if known.
+    pub line: Option<u32>,
+    /// The function that waited, where it is another one that this one calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inside: Option<String>,
+    /// What it waited in: a system call, in words.
+    pub what: String,
+    /// The share of the time of all threads that do units: of a unit, if one thread does it.
+    pub share: f64,
+}

@@ -1,0 +1,119 @@
+//! The phase after the verdicts: doses of several sizes, one function at a time. It tells from which delay on
+//! a function shows, and changes no verdict.
+
+use rand::seq::IndexedRandom as _;
+
+use super::{Runner, Stop};
+use crate::{
+    analysis::{
+        curve::{Curve, curves},
+        findings,
+        replay::{Replayed, replay},
+    },
+    chips::design::{Found, Verdict},
+    record::{PhaseKind, Treatment},
+    units::Nanos,
+};
+
+/// Functions that it is about.
+const FUNCTIONS: usize = 3;
+/// All of a delay shows if the sensitivity may be this much.
+const ALL: f64 = 0.9;
+/// Doses as parts of the slow-down that is allowed. Each one is tried after those before it.
+const RUNGS: [f64; 10] = [0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+/// All functions begin with so many of these.
+const FIRST_RUNGS: usize = 3;
+/// Chips for each function until the next rung.
+const CHIPS: u32 = 24;
+/// So many times a chip has no delays.
+const WITHOUT: f64 = 0.25;
+/// A delay shows if so much of it does. Rounds are many, so that a little shows by chance in one of them.
+const PART_OF_DELAY: f64 = 0.2;
+/// A rung was tried with delays of this part of it at least: those of calls are whole ns.
+const TRIED: f64 = 0.95;
+/// The part of the time that it takes at most.
+const PART: u64 = 6;
+
+impl Runner<'_> {
+    /// Tries the functions that matter, and those that are hidden though they take time.
+    pub(super) fn ladder(&mut self) -> Result<(), Stop> {
+        if self.options.runs || self.time_left().0 == 0 {
+            return Ok(());
+        }
+        let unit = findings::unit(&self.measured).unwrap_or(self.unit);
+        let replayed = replay(&self.measured, unit);
+        let mut rungs: Vec<(usize, usize)> =
+            of_interest(&replayed).into_iter().map(|arm| (arm, FIRST_RUNGS)).collect();
+        if rungs.is_empty() {
+            return Ok(());
+        }
+        let time = Nanos((Nanos::from(self.options.total).0 / PART).min(self.time_left().0));
+        self.begin_phase(PhaseKind::Ladder, time);
+        let end = self.subject.now() + time;
+        let bound = self.measured.rules.max_slowdown;
+        let mut block = 0;
+        while self.subject.now() < end {
+            let longest = rungs.iter().filter_map(|(_, count)| RUNGS.get(count - 1)).copied();
+            self.bound_threads(longest.fold(1.0, f64::max))?;
+            for _ in 0..CHIPS * u32::try_from(rungs.len()).unwrap_or(1) {
+                if self.subject.now() >= end {
+                    break;
+                }
+                let is_without = rand::RngExt::random_bool(&mut self.random, WITHOUT);
+                let drawn = rungs.choose(&mut self.random).copied().filter(|_| !is_without);
+                let rung = drawn.map(|(arm, count)| (arm, RUNGS[..count].choose(&mut self.random).copied()));
+                let doses = match rung {
+                    Some((arm, Some(part))) => {
+                        let arm = replayed.chips.arms[arm];
+                        self.doses_of(&self.measured.members(arm), part * bound)
+                    }
+                    _ => Vec::new(),
+                };
+                let treatment = if doses.is_empty() { Treatment::Control } else { Treatment::Several };
+                self.slice(block, treatment, &doses)?;
+                block += 1;
+            }
+            let found = curves(&self.measured, &replayed.chips, unit);
+            for (arm, count) in &mut rungs {
+                let longest = RUNGS.get(*count - 1).copied().unwrap_or_default() * bound * unit;
+                let is_hidden = found
+                    .get(arm)
+                    .is_some_and(|curve| was_tried(curve, longest) && is_hidden(curve, bound * unit));
+                *count += usize::from(is_hidden && *count < RUNGS.len());
+            }
+            if rungs.iter().all(|(arm, _)| found.get(arm).is_some_and(shows)) {
+                break;
+            }
+        }
+        self.subject.set(&[])?;
+        self.end_phase("doses of several sizes, one function at a time");
+        Ok(())
+    }
+}
+
+/// Whether next to nothing of the longest delay shows: of the next rung, at most what is allowed then does.
+fn is_hidden(curve: &Curve, allowed: f64) -> bool {
+    curve.doses.last().and_then(|dose| dose.high_ns).is_some_and(|high| high < allowed / 2.0)
+}
+
+/// Whether a delay so long was tried, and not cut by the bound on threads.
+fn was_tried(curve: &Curve, delay_ns: f64) -> bool {
+    curve.doses.last().is_some_and(|dose| dose.delay_ns > TRIED * delay_ns)
+}
+
+/// Whether a part of the longest delay shows for sure: a longer one says nothing more.
+fn shows(curve: &Curve) -> bool {
+    curve.doses.last().is_some_and(|dose| dose.low_ns.is_some_and(|low| low > PART_OF_DELAY * dose.delay_ns))
+}
+
+/// The arms with a verdict whose delays show only in part, and those whose delays are hidden. Where all of a
+/// delay shows, a longer one says nothing new.
+fn of_interest(replayed: &Replayed) -> Vec<usize> {
+    let found = || replayed.design.found().iter().enumerate();
+    let with = |verdict: Verdict| {
+        found().filter(move |(_, found)| matches!(found.verdict, Some((of, _)) if of == verdict))
+    };
+    let shows_in_part = |found: &Found| found.estimated.is_some_and(|of| findings::interval(of).high < ALL);
+    let matter = with(Verdict::Matters).filter(|(_, found)| shows_in_part(found));
+    matter.chain(with(Verdict::DoesNot)).map(|(at, _)| at).take(FUNCTIONS).collect()
+}
