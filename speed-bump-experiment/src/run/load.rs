@@ -4,7 +4,7 @@
 //! A delay slows units down, by what arrived of it. Slices in which units come far more seldom than that
 //! explains, or far more often than ever, are looked at again *without delays*: only where those are as odd
 //! is it the load. So whether a slice with delays counts does not depend on how slow it was, which would bias
-//! what is left. What is dropped is everything since the last slice without delays that was as before.
+//! what is left. What is dropped is everything since the last slice that was as before.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use crate::{
     units::Nanos,
 };
 
-/// So many of the latest slices without delays are compared with: load that changes slowly is followed.
+/// So many of the latest slices are compared with: load that changes slowly is followed.
 const RECENT: usize = 32;
 /// Of those, one in ten may be far off.
 const FAR_OFF: usize = 10;
@@ -43,7 +43,7 @@ const BACK: usize = 2;
 /// What is known of the load.
 #[derive(Debug, Default)]
 pub(super) struct Load {
-    /// Time per unit of the latest slices without delays, in ns.
+    /// Time per unit of the latest slices that were as before, in ns.
     recent: VecDeque<f64>,
     /// Before there are any.
     census: f64,
@@ -72,7 +72,7 @@ impl Load {
         (self.calls, self.under_way) = ((calls(end) - calls(start)) / span, end.under_way);
     }
 
-    /// Of a slice without delays that was as before, the one that was just measured.
+    /// Of a slice that was as before, the one that was just measured.
     fn add_latest(&mut self, slice: &Slice) {
         self.add(slice);
         self.usual_calls = Some(self.calls);
@@ -83,7 +83,7 @@ impl Load {
         self.usual_calls.filter(|usual| *usual > 0.0).map(|usual| self.calls / usual)
     }
 
-    /// Of a slice without delays that was as before.
+    /// Of a slice that was as before.
     fn add(&mut self, slice: &Slice) {
         if self.recent.len() == RECENT {
             self.recent.pop_front();
@@ -281,7 +281,7 @@ impl Runner<'_> {
         [Some(odd), before].into_iter().flatten().any(|slice| !slice.doses.is_empty())
     }
 
-    /// Drops the slices after the last one without delays that was as before, of those before this one.
+    /// Drops the slices after the last one that was as before, of those before this one.
     fn drop_since(&mut self, first: usize) {
         let before = self.measured.slices.iter().take(first);
         let is_known = |slice: &Slice| slice.counts() && self.load.is_usual(slice);
