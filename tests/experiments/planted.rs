@@ -228,9 +228,12 @@ fn what_runs_beside_a_device_does_not_matter_and_what_follows_it_does() {
     let found = service.decided(&UNIT, &[("render", "matters"), ("score", "does-not-matter")]);
     found.assert_sensitivity("render", 1.0);
     found.assert_sensitivity("score", 0.0);
-    // Three calls of 0.5 ms while the device takes 6 ms: 4.5 ms more stay hidden.
-    let slack = found.factor("score")["slack_ns"].as_f64().unwrap();
-    assert!(slack < 6_000_000.0, "{slack}\n{}", found.printed);
+    // Three calls of 0.5 ms while the device takes 6 ms: 4.5 ms more stay hidden. Beside other programs a
+    // little shows: then no delay is called hidden.
+    let score = found.factor("score");
+    let shows = score["low"].as_f64().is_some_and(|low| low > 0.0);
+    let slack = score["slack_ns"].as_f64();
+    assert!(slack.map_or(shows, |slack| slack < 6_000_000.0), "{slack:?}\n{}", found.printed);
     assert_eq!(found.json["open_loop"], false);
     assert!(found.json["verdict"].as_str().unwrap().starts_with("render "), "{}", found.printed);
 }

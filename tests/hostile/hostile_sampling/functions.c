@@ -78,7 +78,8 @@ int main(int count, char **arguments)
 	fflush(stdout);
 child:
 	begin();
-	for (;;)
+	/* Other programs leave a busy loop little time: between two looks it may have changed nothing. */
+	for (;; usleep(2000))
 		for (int i = 0; i < FRAMES; i++) {
 			line = (line + 1) & 0xffffff;
 			__atomic_store_n((uint32_t *)(codes[i] + 68), line, __ATOMIC_RELAXED);
