@@ -12,7 +12,6 @@ pub(super) mod failed;
 pub mod findings;
 pub mod further;
 pub(super) mod load;
-pub(super) mod outliers;
 mod pace;
 pub(super) mod replay;
 mod scarce;

@@ -14,4 +14,5 @@ pub mod forecast;
 pub mod regression;
 pub mod sequence;
 pub mod sweep;
+mod verdict;
 pub mod world;

@@ -11,6 +11,7 @@ pub mod bound;
 pub mod chips;
 pub mod groups;
 pub mod latencies;
+mod outliers;
 pub mod plan;
 pub mod reading;
 pub mod record;

@@ -99,22 +99,14 @@ fn rounded(time: Nanos) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{Options, Pace, times};
+    use crate::chips::sweep::RULES;
 
     fn plan(seconds: u64) -> Plan {
         let total = Duration::from_secs(seconds);
         let options = Options { quick: true, ..Options::new(total) };
         let times = times(&options, Pace { unit: 10e6, under_way: Some(1.0) });
         let asked = vec![Asked { share: Some(0.2), thread: 0 }; 10];
-        let rules = Rules {
-            worth: 0.01,
-            threshold: 0.1,
-            max_slowdown: 0.2,
-            min_chips: 0,
-            matters_error: 0.05,
-            does_not_error: 0.1,
-        };
-        Plan { times, total, asked, rules }
+        Plan { times, total, asked, rules: RULES }
     }
 
     #[test]

@@ -220,7 +220,7 @@ fn control(block: Block) -> Control {
 /// The row in force. If the loader has switched meanwhile, the new one.
 #[inline]
 fn in_force(block: Block, delays: BlockDelays, number: u32) -> Option<Policy> {
-    let [_, _, _, _, generation, _, _] = &block.head().control;
+    let generation = &block.head().control[Control::GENERATION];
     let before = generation.load(Ordering::Acquire);
     let policy = delays.policy(number, before)?;
     let after = generation.load(Ordering::Acquire);

@@ -7,10 +7,7 @@ use serde::Serialize;
 
 use super::{findings::interval, replay::Chips};
 use crate::{
-    chips::{
-        design::Estimated,
-        regression::{REACHES, fit},
-    },
+    chips::{design::Estimated, regression::fit},
     record::{Measured, PhaseKind},
 };
 
@@ -93,7 +90,7 @@ pub(crate) fn curves(measured: &Measured, chips: &Chips, unit: f64) -> BTreeMap<
     let times: Vec<f64> = rungs.iter().map(|chip| chip.time).collect();
     let is_on = |row: usize, column: usize| f64::from(u8::from(column_of[row] == Some(column)));
     let on = DMatrix::from_fn(rungs.len(), columns.len(), is_on);
-    let Some(fit) = fit(&times, &on, &REACHES) else { return BTreeMap::new() };
+    let Some(fit) = fit(&times, &on) else { return BTreeMap::new() };
     let mut curves: BTreeMap<usize, Vec<Dose>> = BTreeMap::new();
     for (column, (arm, dose, blocks)) in columns.into_iter().enumerate() {
         if blocks < MIN_CHIPS {

@@ -164,6 +164,12 @@ impl Factor {
         }
     }
 
+    /// What each of these functions is worth at most; `None` without any, and if that is not known of one.
+    pub(crate) fn most_of_all(factors: &[&Self]) -> Option<f64> {
+        let bounds: Option<Vec<f64>> = factors.iter().map(|of| of.worth_high).collect();
+        bounds?.into_iter().reduce(f64::max)
+    }
+
     /// What the chips say of it.
     pub(super) fn set(&mut self, found: Estimate, unit: Option<f64>) {
         let share = self.share(unit);

@@ -6,7 +6,12 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::{factor::Factor, findings::interval, replay::Replayed, verdict::Verdict};
+use super::{
+    factor::{Estimate, Factor},
+    findings::interval,
+    replay::Replayed,
+    verdict::Verdict,
+};
 use crate::record::{By, Measured, Quantity, Slice, Treatment};
 
 /// The delay that moves are told for, as a share of a unit's time.
@@ -42,8 +47,26 @@ pub struct Move {
     pub high: Option<f64>,
 }
 
+impl Move {
+    /// How a number moves with this function, by what the chips say of it.
+    fn new(factor: &Factor, found: Option<Estimate>) -> Self {
+        Self {
+            name: factor.name.clone(),
+            file: factor.file.clone(),
+            line: factor.line,
+            by: found.map(|found| found.sensitivity * DELAY),
+            low: found.map(|found| found.low * DELAY),
+            high: found.map(|found| found.high * DELAY),
+        }
+    }
+}
+
 /// All that was measured besides.
 pub(super) fn further(measured: &Measured, replayed: &Replayed, factors: &[Factor]) -> Vec<Further> {
+    let matters = |factor: &Factor| factor.arm.filter(|_| factor.verdict == Verdict::Matters);
+    let arms: Vec<usize> = factors.iter().filter_map(matters).collect();
+    // The same for all numbers.
+    let doses = (!arms.is_empty()).then(|| replayed.design.doses());
     let numbers = std::iter::once(None).chain(measured.metrics.iter().map(Some));
     let mut found = Vec::new();
     for metric in numbers {
@@ -51,7 +74,16 @@ pub(super) fn further(measured: &Measured, replayed: &Replayed, factors: &[Facto
         for quantity in quantities {
             let value = |slice: &Slice| value(slice, metric.map(String::as_str), quantity, measured.by);
             let Some(without) = without(measured, value) else { continue };
-            let moves = moves(measured, replayed, factors, value);
+            let moved = doses.as_ref().and_then(|doses| {
+                let of_slice = |number: &usize| measured.slices.get(*number).and_then(value);
+                let values: Vec<Option<f64>> = replayed.slices.iter().map(of_slice).collect();
+                replayed.design.moves(doses, &values, &arms)
+            });
+            let of = |factor: &Factor| {
+                let place = arms.iter().position(|of| Some(*of) == matters(factor))?;
+                Some(Move::new(factor, moved.as_ref().map(|moved| interval(moved[place]))))
+            };
+            let moves = factors.iter().filter_map(of).collect();
             let metric = metric.unwrap_or(&measured.unit.source).clone();
             found.push(Further { metric, quantity, without, moves });
         }
@@ -80,31 +112,4 @@ fn without(measured: &Measured, value: impl Fn(&Slice) -> Option<f64>) -> Option
     let values: Vec<f64> =
         slices.filter(|slice| slice.treatment == Treatment::Control).filter_map(value).collect();
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
-
-fn moves(
-    measured: &Measured,
-    replayed: &Replayed,
-    factors: &[Factor],
-    value: impl Fn(&Slice) -> Option<f64> + Copy,
-) -> Vec<Move> {
-    let values: Vec<Option<f64>> =
-        replayed.slices.iter().map(|number| measured.slices.get(*number).and_then(value)).collect();
-    let matters = |factor: &Factor| factor.arm.filter(|_| factor.verdict == Verdict::Matters);
-    let arms: Vec<usize> = factors.iter().filter_map(matters).collect();
-    let found = replayed.design.moves(&values, &arms);
-    let of = |factor: &Factor| {
-        let arm = matters(factor)?;
-        let place = arms.iter().position(|of| *of == arm)?;
-        let found = found.as_ref().and_then(|found| found.get(place)).map(|of| interval(*of));
-        Some(Move {
-            name: factor.name.clone(),
-            file: factor.file.clone(),
-            line: factor.line,
-            by: found.map(|found| found.sensitivity * DELAY),
-            low: found.map(|found| found.low * DELAY),
-            high: found.map(|found| found.high * DELAY),
-        })
-    };
-    factors.iter().filter_map(of).collect()
 }

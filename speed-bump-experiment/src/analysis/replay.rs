@@ -7,11 +7,6 @@ use crate::{
     record::{By, Measured, PhaseKind, Slice, Treatment},
 };
 
-/// The error that is allowed for all "matters" together.
-const MATTERS_ERROR: f64 = 0.05;
-/// The error that is allowed for each "does not matter".
-const DOES_NOT_ERROR: f64 = 0.1;
-
 /// How the slices of a record become chips.
 #[derive(Debug)]
 pub(crate) struct Chips {
@@ -93,8 +88,8 @@ pub(crate) fn rules(measured: &Measured) -> Rules {
         threshold: measured.rules.threshold,
         max_slowdown: measured.rules.max_slowdown,
         min_chips: measured.rules.min_chips,
-        matters_error: MATTERS_ERROR,
-        does_not_error: DOES_NOT_ERROR,
+        matters_error: Rules::MATTERS_ERROR,
+        does_not_error: Rules::DOES_NOT_ERROR,
     }
 }
 

@@ -57,17 +57,13 @@ pub(super) fn sentence(
 
 /// `The thread 4711 (model) sets the pace: 1.08 [1.00, 1.16] of all work on it shows in a unit's time`.
 fn sets_pace(thread: &ThreadFinding) -> String {
-    let mut text = match &thread.threads[..] {
-        [one] => format!("The thread {one}"),
-        several => format!("The {} threads of the same functions", several.len()),
-    };
-    if !thread.name.is_empty() {
-        text += &format!(" ({})", printable_name(&thread.name));
-    }
-    text += if thread.threads.len() > 1 { " set the pace" } else { " sets the pace" };
-    text += &format!(
-        ": each microsecond more of work there costs {:.2} us [{:.2}, {:.2}] a unit",
-        thread.sensitivity, thread.low, thread.high
+    let mut text = format!(
+        "The {} {}: each microsecond more of work there costs {:.2} us [{:.2}, {:.2}] a unit",
+        thread.who(),
+        thread.does(),
+        thread.sensitivity,
+        thread.low,
+        thread.high
     );
     if let Some(worth) = thread.worth {
         text += &format!(", and together its functions are worth at most {} of a unit's time", share(worth));
@@ -77,9 +73,8 @@ fn sets_pace(thread: &ThreadFinding) -> String {
 
 /// What undecided functions are worth at most.
 fn at_most(open: &[&Factor]) -> Option<String> {
-    let (first, rest) = open.split_first()?;
-    let most = rest.iter().try_fold(first.worth_high?, |most, of| Some(f64::max(most, of.worth_high?)))?;
-    let each = if rest.is_empty() { "It is" } else { "Each of those is" };
+    let most = Factor::most_of_all(open)?;
+    let each = if open.len() == 1 { "It is" } else { "Each of those is" };
     Some(format!(" {each} worth {} at most, which more time would narrow.", share(most)))
 }
 

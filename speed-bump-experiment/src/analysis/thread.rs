@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     chips::design::Estimated,
+    printable::printable_name,
     record::{Measured, ThreadTime},
     units::Pid,
 };
@@ -44,9 +45,25 @@ pub struct ThreadFinding {
     pub alike: Option<bool>,
     /// Whether it sets the pace of units.
     pub sets_pace: bool,
-    /// Its functions, by numbers of the factors before they were ranked.
+    /// Its functions, by the numbers of their arms.
     #[serde(skip)]
     pub(super) arms: Vec<usize>,
+}
+
+impl ThreadFinding {
+    /// `thread 4711 (model)`.
+    pub(crate) fn who(&self) -> String {
+        let who = match self.threads.as_slice() {
+            [one] => format!("thread {one}"),
+            several => format!("{} threads of the same functions", several.len()),
+        };
+        if self.name.is_empty() { who } else { format!("{who} ({})", printable_name(&self.name)) }
+    }
+
+    /// `sets the pace`.
+    pub(crate) fn does(&self) -> &'static str {
+        if self.threads.len() > 1 { "set the pace" } else { "sets the pace" }
+    }
 }
 
 /// What is known of the threads of functions that the experiment asked about.
@@ -67,9 +84,9 @@ pub(super) fn threads(
         }
     }
     let arms: Vec<Vec<usize>> = groups.iter().map(|(_, arms)| arms.clone()).collect();
-    let pooled = replayed.design.together(&arms);
-    let finding = |((threads, arms), pooled): ((Vec<Pid>, Vec<usize>), Option<Estimated>)| {
-        let Estimate { sensitivity, low, high } = interval(pooled?);
+    let Some(pooled) = replayed.design.together(&arms) else { return Vec::new() };
+    let finding = |((threads, arms), pooled): ((Vec<Pid>, Vec<usize>), Estimated)| {
+        let Estimate { sensitivity, low, high } = interval(pooled);
         let members = || factors.iter().filter(|of| of.arm.is_some_and(|arm| arms.contains(&arm)));
         let own: Option<f64> = members().map(|of| of.share(unit)).sum();
         let of: Vec<Option<&ThreadTime>> =
@@ -82,7 +99,7 @@ pub(super) fn threads(
         let is_saturated = busy.is_some_and(|busy| busy >= SATURATED);
         let sets_pace =
             arms.len() >= MIN_FUNCTIONS && low > SETS_PACE && (is_saturated || alike == Some(true));
-        Some(ThreadFinding {
+        ThreadFinding {
             name: of.first().copied().flatten().map(|of| of.name.clone()).unwrap_or_default(),
             threads,
             busy,
@@ -93,9 +110,9 @@ pub(super) fn threads(
             alike,
             sets_pace,
             arms,
-        })
+        }
     };
-    let mut found: Vec<ThreadFinding> = groups.into_iter().zip(pooled).filter_map(finding).collect();
+    let mut found: Vec<ThreadFinding> = groups.into_iter().zip(pooled).map(finding).collect();
     found.sort_by(|a, b| b.worth.unwrap_or(0.0).total_cmp(&a.worth.unwrap_or(0.0)));
     found
 }

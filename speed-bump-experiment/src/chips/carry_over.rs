@@ -3,7 +3,7 @@
 
 use nalgebra::DMatrix;
 
-use super::regression::{REACHES, fit};
+use super::regression::fit;
 
 /// The greatest share that is believed.
 const MAX: f64 = 0.9;
@@ -24,7 +24,7 @@ pub fn share(times: &[f64], doses: &DMatrix<f64>, sensitivities: &[f64], follows
     let total = DMatrix::from_fn(doses.nrows(), 1, |row, _| shown(row));
     let before = lagged(&total, follows);
     let both = DMatrix::from_fn(doses.nrows(), 2, |row, column| [&total, &before][column][row]);
-    let Some(fit) = fit(times, &both, &REACHES) else { return 0.0 };
+    let Some(fit) = fit(times, &both) else { return 0.0 };
     let (now, later) = (fit.estimates[0], fit.estimates[1]);
     if later > ERRORS * fit.errors[1] && now + later > 0.0 { (later / (now + later)).min(MAX) } else { 0.0 }
 }

@@ -1,16 +1,16 @@
 //! What is delayed next, and what follows so far. A design is told of chips one by one, and does no input or
 //! output: the same chips give the same verdicts, in an experiment under way and from its record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nalgebra::DMatrix;
 use rand_pcg::Pcg64Mcg;
 
+pub use super::verdict::{Estimated, Rules, Verdict};
 use super::{
     carry_over,
     draw::{Budget, Known, chances, draw},
-    regression::{Fit, REACHES, best_fit, fit, fit_with},
-    sequence,
+    regression::{Fit, best_fit, fit, fit_with},
 };
 
 /// Chips between two estimates, at least.
@@ -24,8 +24,7 @@ const MANY: usize = 100;
 const MAX_TOGETHER: usize = 500;
 /// A verdict needs so many chips with the function on, and so many with it off.
 const MIN_CHIPS: usize = 10;
-/// A normal value is within so many deviations in 95 of 100 cases, on both sides and on one.
-const TWO_SIDED_95: f64 = 1.96;
+/// A normal value is below so many deviations in 95 of 100 cases.
 const ONE_SIDED_95: f64 = 1.64;
 /// What may show of a function's dose is taken to be so many standard errors above the estimate.
 const SAFE: f64 = 2.5;
@@ -47,23 +46,6 @@ const CHIPS_BESIDES: f64 = 20.0;
 /// The first doses, as a part of the usual one; the next; and after how many chips each ends.
 const RAMP: [(usize, f64); 2] = [(16, 0.25), (32, 0.5)];
 
-/// What is asked for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rules {
-    /// A function matters if it is worth this share of a unit, or more.
-    pub worth: f64,
-    /// A sensitivity within this of zero does not matter.
-    pub threshold: f64,
-    /// The share of a unit's time that delays may add.
-    pub max_slowdown: f64,
-    /// A verdict needs so many chips.
-    pub min_chips: usize,
-    /// The error that is allowed for all "matters" together.
-    pub matters_error: f64,
-    /// The error that is allowed for each "does not matter", on each side.
-    pub does_not_error: f64,
-}
-
 /// A function, or a group of them, that the experiment asks about.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Asked {
@@ -71,28 +53,6 @@ pub struct Asked {
     pub share: Option<f64>,
     /// The thread that it mostly runs on, numbered from 0.
     pub thread: u32,
-}
-
-/// A verdict about a function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Its delays show, and it is worth enough.
-    Matters,
-    /// It is worth less than is asked for, or its delays do not show.
-    DoesNot,
-    /// Units take less time with its delays: what is counted is no measure of work.
-    Faster,
-}
-
-/// An estimate of a sensitivity.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimated {
-    /// The share of the delay that shows.
-    pub sensitivity: f64,
-    /// Its standard error.
-    pub error: f64,
-    /// The degrees of freedom of that.
-    pub freedom: f64,
 }
 
 /// What is known of a function.
@@ -255,7 +215,7 @@ impl Design {
         let (times, doses) = (self.times(), self.doses());
         let total = DMatrix::from_fn(rows, 1, |row, _| doses.row(row).sum());
         let mut reach = EARLY_REACH;
-        if let Some((best, all)) = best_fit(&times, &total, &REACHES) {
+        if let Some((best, all)) = best_fit(&times, &total) {
             let upper = columns as f64 * (all.estimates[0] + ONE_SIDED_95 * all.errors[0]);
             self.together = upper.clamp(MIN_TOGETHER, SHOWS[1] * columns as f64);
             self.any = Some(estimated(&all, 0));
@@ -276,7 +236,7 @@ impl Design {
             self.found[at].on_then = found.on;
             let has_enough = rows >= self.rules.min_chips && found.on.min(rows - found.on) >= MIN_CHIPS;
             if found.verdict.is_none() && has_enough {
-                let verdict = self.verdict(self.asked[at].share, of);
+                let verdict = self.rules.verdict(columns, self.asked[at].share, of);
                 self.found[at].verdict = verdict.map(|verdict| (verdict, rows));
             }
         }
@@ -314,18 +274,29 @@ impl Design {
         self.any
     }
 
-    /// What doses of these functions show together, for each of these groups. Functions that are in none of
+    /// What doses of these functions show together, for each of these groups; `None` where too few chips
+    /// tell.
+    pub fn together(&self, groups: &[Vec<usize>]) -> Option<Vec<Estimated>> {
+        let rows: Vec<usize> = (0..self.chips.len()).collect();
+        self.of_groups(groups, &self.doses(), &rows, &self.times())
+    }
+
+    /// How values of these chips move with the doses of each of these groups. Functions that are in none of
     /// them make one more.
-    pub fn together(&self, groups: &[Vec<usize>]) -> Vec<Option<Estimated>> {
-        let doses = self.doses();
-        let rest: Vec<usize> =
-            (0..self.asked.len()).filter(|at| !groups.iter().any(|group| group.contains(at))).collect();
-        let columns: Vec<&[usize]> = (groups.iter().map(Vec::as_slice))
-            .chain(Some(rest.as_slice()).filter(|rest| !rest.is_empty()))
-            .collect();
-        let sum = |row: usize, column: usize| columns[column].iter().map(|at| doses[(row, *at)]).sum();
-        let fit = fit(&self.times(), &DMatrix::from_fn(self.chips.len(), columns.len(), sum), &REACHES);
-        (0..groups.len()).map(|column| fit.as_ref().map(|fit| estimated(fit, column))).collect()
+    fn of_groups(
+        &self,
+        groups: &[Vec<usize>],
+        doses: &DMatrix<f64>,
+        rows: &[usize],
+        values: &[f64],
+    ) -> Option<Vec<Estimated>> {
+        let grouped: BTreeSet<&usize> = groups.iter().flatten().collect();
+        let rest: Vec<usize> = (0..self.asked.len()).filter(|at| !grouped.contains(at)).collect();
+        let rest = (!rest.is_empty()).then_some(&rest);
+        let columns: Vec<&Vec<usize>> = groups.iter().chain(rest).collect();
+        let sum = |row: usize, column: usize| columns[column].iter().map(|at| doses[(rows[row], *at)]).sum();
+        let fit = fit(values, &DMatrix::from_fn(rows.len(), columns.len(), sum))?;
+        Some((0..groups.len()).map(|column| estimated(&fit, column)).collect())
     }
 
     /// Times per unit without what the doses added, by the estimates.
@@ -339,25 +310,23 @@ impl Design {
         self.chips.iter().map(without).collect()
     }
 
-    /// How other numbers of the chips move with the doses of these functions: `None` where too few chips have
-    /// one. The doses of all other functions count together.
-    pub fn moves(&self, values: &[Option<f64>], functions: &[usize]) -> Option<Vec<Estimated>> {
-        let doses = self.doses();
+    /// How other numbers of the chips move with the doses of these functions, by [`Design::doses`]: `None`
+    /// where too few chips have one. The doses of all other functions count together.
+    pub(crate) fn moves(
+        &self,
+        doses: &DMatrix<f64>,
+        values: &[Option<f64>],
+        functions: &[usize],
+    ) -> Option<Vec<Estimated>> {
         let rows: Vec<usize> = (0..self.chips.len()).filter(|row| values[*row].is_some()).collect();
-        let rest: Vec<usize> = (0..self.asked.len()).filter(|at| !functions.contains(at)).collect();
-        let columns = functions.len() + usize::from(!rest.is_empty());
+        let columns = functions.len() + usize::from(functions.len() < self.asked.len());
         let is_enough = rows.len() as f64 > CHIPS_OF_EACH * columns as f64 + CHIPS_BESIDES;
         if functions.is_empty() || columns > MAX_TOGETHER || !is_enough {
             return None;
         }
-        let of = |row: usize, column: usize| match functions.get(column) {
-            Some(at) => doses[(rows[row], *at)],
-            None => rest.iter().map(|at| doses[(rows[row], *at)]).sum(),
-        };
-        let of_rows = DMatrix::from_fn(rows.len(), columns, of);
         let values: Vec<f64> = rows.iter().filter_map(|row| values[*row]).collect();
-        let fit = fit(&values, &of_rows, &REACHES)?;
-        Some((0..functions.len()).map(|at| estimated(&fit, at)).collect())
+        let alone: Vec<Vec<usize>> = functions.iter().map(|at| vec![*at]).collect();
+        self.of_groups(&alone, doses, &rows, &values)
     }
 
     fn times(&self) -> Vec<f64> {
@@ -365,7 +334,7 @@ impl Design {
     }
 
     /// Doses as they show: those that were drawn, partly in the chip after.
-    fn doses(&self) -> DMatrix<f64> {
+    pub(crate) fn doses(&self) -> DMatrix<f64> {
         let drawn = self.drawn();
         let follows: Vec<bool> = self.chips.iter().map(|chip| chip.follows).collect();
         // Estimates that noise made would find a share in noise: only what was shown to matter counts by its
@@ -391,33 +360,6 @@ impl Design {
             }
         }
         drawn
-    }
-
-    fn verdict(&self, share: Option<f64>, of: Estimated) -> Option<Verdict> {
-        let Rules { worth, threshold, matters_error, does_not_error, .. } = self.rules;
-        let Estimated { sensitivity, error, freedom } = of;
-        let for_matters = sequence::factor(error, matters_error / self.asked.len() as f64, freedom) * error;
-        let for_does_not = sequence::factor(error, does_not_error, freedom) * error;
-        let (low, high) = (sensitivity - for_does_not, sensitivity + for_does_not);
-        let is_enough = |sensitivity: f64| match share {
-            Some(share) => sensitivity * share >= worth,
-            None => sensitivity >= threshold,
-        };
-        if sensitivity - for_matters > 0.0 && is_enough(sensitivity) {
-            return Some(Verdict::Matters);
-        }
-        // A thread that is delayed instead of waiting is back sooner: a little less time is no sign of
-        // failure.
-        if sensitivity + for_matters < -threshold && is_enough(-sensitivity) {
-            return Some(Verdict::Faster);
-        }
-        let seems_to = sensitivity - TWO_SIDED_95 * error > 0.0 && is_enough(sensitivity);
-        // Many threads may take more than all of a unit's time: then little of a delay is worth much.
-        let is_small = low.abs().max(high.abs()) * share.unwrap_or(1.0).max(1.0) < threshold && !seems_to;
-        let is_worth_little = share.is_some_and(|share| high * share < worth);
-        // Units that take less time are not what a function does that does nothing.
-        let is_less = sensitivity + TWO_SIDED_95 * error < 0.0 && is_enough(-sensitivity);
-        (is_small || is_worth_little && !is_less).then_some(Verdict::DoesNot)
     }
 }
 

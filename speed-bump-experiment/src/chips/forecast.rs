@@ -78,15 +78,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-
-    const RULES: Rules = Rules {
-        worth: 0.01,
-        threshold: 0.1,
-        max_slowdown: 0.2,
-        min_chips: 0,
-        matters_error: 0.05,
-        does_not_error: 0.1,
-    };
+    use crate::chips::sweep::RULES;
 
     fn asked(count: usize) -> Vec<Asked> {
         vec![Asked { share: Some(0.1), thread: 0 }; count]

@@ -12,6 +12,7 @@
 use nalgebra::{Cholesky, DMatrix, DVector};
 
 use super::baseline;
+use crate::outliers;
 
 /// Residuals of more than so many deviations weigh less. 2.5 keeps 98 % of the efficiency under a normal
 /// distribution.
@@ -21,8 +22,6 @@ const ROUNDS: usize = 4;
 /// And with more columns than so many.
 const ROUNDS_OF_MANY: usize = 1;
 const MANY: usize = 100;
-/// A deviation is so many times the median of absolute residuals, under a normal distribution.
-const DEVIATION: f64 = 1.4826;
 /// The fewest degrees of freedom that are believed.
 const MIN_FREEDOM: f64 = 5.0;
 /// The greatest part of a chip's residual that the fit may have taken up.
@@ -31,7 +30,7 @@ const MAX_LEVERAGE: f64 = 0.9;
 const RIDGE: f64 = 1e-10;
 
 /// How far a [`baseline`] may reach, in chips on each side.
-pub const REACHES: [usize; 4] = [2, 6, 20, 80];
+const REACHES: [usize; 4] = [2, 6, 20, 80];
 
 /// Estimates by column of the doses.
 #[derive(Clone, Debug)]
@@ -46,13 +45,13 @@ pub struct Fit {
 
 /// Fits with the reach of the baseline that has the smallest errors. `times` has a row for each chip, as
 /// `doses` has, with a column for each function. `None` where there are too few chips.
-pub fn fit(times: &[f64], doses: &DMatrix<f64>, reaches: &[usize]) -> Option<Fit> {
-    best_fit(times, doses, reaches).map(|(_, fit)| fit)
+pub fn fit(times: &[f64], doses: &DMatrix<f64>) -> Option<Fit> {
+    best_fit(times, doses).map(|(_, fit)| fit)
 }
 
 /// The same, with the reach.
-pub fn best_fit(times: &[f64], doses: &DMatrix<f64>, reaches: &[usize]) -> Option<(usize, Fit)> {
-    let fits = reaches.iter().filter(|reach| 2 * *reach < times.len()).filter_map(|reach| {
+pub fn best_fit(times: &[f64], doses: &DMatrix<f64>) -> Option<(usize, Fit)> {
+    let fits = REACHES.iter().filter(|reach| 2 * *reach < times.len()).filter_map(|reach| {
         let fit = fit_with(times, doses, *reach)?;
         let size = fit.errors.iter().map(|error| (error + 1e-9).ln()).sum::<f64>();
         Some((size, *reach, fit))
@@ -102,7 +101,8 @@ fn fit_with_weights(times: &[f64], doses: &DMatrix<f64>, reach: usize) -> Option
         let estimates = &inverse * weighted.tr_mul(&y);
         let residuals = &y - &x * &estimates;
         if round < rounds {
-            let deviation = DEVIATION * median(residuals.iter().map(|residual| residual.abs()));
+            let mut far: Vec<f64> = residuals.iter().map(|residual| residual.abs()).collect();
+            let deviation = outliers::deviation(&mut far);
             for (weight, residual) in weights.iter_mut().zip(residuals.iter()) {
                 *weight = (HUBER * deviation / residual.abs().max(f64::MIN_POSITIVE)).min(1.0);
             }
@@ -135,15 +135,6 @@ fn fit_with_weights(times: &[f64], doses: &DMatrix<f64>, reach: usize) -> Option
     None
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    let middle = values.len() / 2;
-    if values.is_empty() {
-        return 0.0;
-    }
-    *values.select_nth_unstable_by(middle, f64::total_cmp).1
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -161,7 +152,7 @@ mod tests {
         let doses = DMatrix::from_fn(600, one_in.len(), |_, column| dose(column));
         let times: Vec<f64> =
             (0..600).map(|row| 1.0 + doses.row(row).sum() + 0.1 * normal(&mut random)).collect();
-        fit(&times, &doses, &REACHES).unwrap()
+        fit(&times, &doses).unwrap()
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! A sweep of a simulated service in simulated time: the design, chip after chip, without the runner. For
 //! tests and for the benchmark of the statistics.
 
+use std::time::Duration;
+
 use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
@@ -9,6 +11,10 @@ use super::{
     design::{Asked, Chip, Design, Found, Rules, Verdict},
     world::Simulation,
 };
+use crate::{
+    run::{Options, Pace, times},
+    units::Nanos,
+};
 
 /// The rules of a sweep without options.
 pub const RULES: Rules = Rules {
@@ -16,8 +22,8 @@ pub const RULES: Rules = Rules {
     threshold: 0.1,
     max_slowdown: 0.2,
     min_chips: 0,
-    matters_error: 0.05,
-    does_not_error: 0.1,
+    matters_error: Rules::MATTERS_ERROR,
+    does_not_error: Rules::DOES_NOT_ERROR,
 };
 
 /// The first units of a chip still have the doses of the one before: so many are not counted.
@@ -39,12 +45,10 @@ pub struct Plan {
 impl Plan {
     /// That of the tool for units of so many seconds.
     pub fn new(unit: f64, total: f64) -> Self {
-        let units = (total / 200.0 / unit).clamp(2.0, 8.0);
-        Self {
-            census: (20.0 * unit).clamp(3.0, 3.0_f64.max(total / 4.0)),
-            chip: (units * unit).max(0.02),
-            total,
-        }
+        let options = Options { quick: true, ..Options::new(Duration::from_secs_f64(total)) };
+        let times = times(&options, Pace { unit: unit * 1e9, under_way: None });
+        let seconds = |time: Nanos| time.0 as f64 / 1e9;
+        Self { census: seconds(times.census), chip: seconds(times.slice), total }
     }
 }
 

@@ -4,7 +4,7 @@ use super::{
     compare::{self, Comparison},
     further,
     notes::{dismissed, folded, notes},
-    sections::{Section, text_sections},
+    sections::{Section, more, text_sections},
     text::{HEADING, SHOWN, cells},
     waits,
 };
@@ -17,11 +17,9 @@ pub fn render(Experiment { measured, findings }: &Experiment) -> String {
         text += &title.map(|title| format!("\n{title}:\n\n")).unwrap_or_default();
         text += &table(&HEADING.map(str::to_owned), factors.into_iter().map(|of| cells(of).to_vec()));
     }
-    let rows: usize = text_sections(findings, usize::MAX).iter().map(|of| of.factors.len()).sum();
-    if rows > SHOWN {
-        text += &format!("\n… {} more functions\n", rows - SHOWN);
+    for line in [more(findings, SHOWN), folded(findings)].into_iter().flatten() {
+        text += &format!("\n{line}\n");
     }
-    text += &folded(findings).map(|line| format!("\n{line}\n")).unwrap_or_default();
     text +=
         &waits::line(&measured.waits).map(|line| format!("\n{}\n", code(&line, false))).unwrap_or_default();
     if !findings.further.is_empty() {

@@ -66,9 +66,7 @@ pub(super) fn folded(findings: &Findings) -> Option<String> {
     if folded.is_empty() {
         return None;
     }
-    let bounds: Option<Vec<f64>> = folded.iter().map(|of| of.worth_high).collect();
-    let most = bounds.and_then(|bounds| bounds.into_iter().reduce(f64::max));
-    let bound = match most {
+    let bound = match Factor::most_of_all(&folded) {
         Some(most) if most < 1.0 => {
             format!(
                 ": each is worth under {} % of a unit's time, which more time would narrow",

@@ -42,6 +42,13 @@ pub(super) fn text_sections(findings: &Findings, most: usize) -> Vec<Section<'_>
     in_sections(tested(findings).filter(move |of| !is_folded(of)).take(most))
 }
 
+/// `… 3 more functions`, where a text has room for so many rows; `None` if all fit.
+pub(super) fn more(findings: &Findings, most: usize) -> Option<String> {
+    let mut is_folded = is_folded(findings);
+    let more = tested(findings).filter(|of| !is_folded(of)).count().saturating_sub(most);
+    (more > 0).then(|| format!("… {more} more functions"))
+}
+
 /// The first of the functions that were tested, in sections.
 pub(super) fn sections(findings: &Findings, most: usize) -> Vec<Section<'_>> {
     in_sections(tested(findings).take(most))

@@ -5,7 +5,7 @@ mod forest;
 use super::{
     further,
     notes::{dismissed, folded, notes},
-    sections::{Section, text_sections},
+    sections::{Section, more, text_sections},
     waits,
     words::{name_and_place, own, sensitivity, short_verdict, verdict, worth},
 };
@@ -126,12 +126,8 @@ fn rows(
 
 /// Lines below the table: how many more functions there are, and how many were dismissed.
 fn below(findings: &Findings, shown: usize) -> String {
-    let folded = folded(findings);
-    let rows = text_sections(findings, usize::MAX).iter().map(|of| of.factors.len()).sum::<usize>();
-    let more = rows.saturating_sub(shown);
-    let more = if more > 0 { format!("… {more} more functions\n") } else { String::new() };
-    more + &folded.map(|line| line + "\n").unwrap_or_default()
-        + &dismissed(findings).map(|line| line + "\n").unwrap_or_default()
+    let lines = [more(findings, shown), folded(findings), dismissed(findings)];
+    lines.into_iter().flatten().map(|line| line + "\n").collect()
 }
 
 /// The cells below [`HEADING`].

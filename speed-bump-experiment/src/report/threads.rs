@@ -1,10 +1,7 @@
 //! Threads that set the pace, with their functions by the time that they take.
 
 use super::words::{fixed, name, some_of};
-use crate::{
-    analysis::{findings::Findings, thread::ThreadFinding},
-    printable::printable_name,
-};
+use crate::analysis::{factor::Factor, findings::Findings, thread::ThreadFinding};
 
 /// Functions that a line names.
 const NAMED: usize = 6;
@@ -17,27 +14,19 @@ pub(super) fn lines(findings: &Findings) -> Vec<String> {
 /// `thread 4711 (model), busy for 98 % of the time, sets the pace: 1.08 [1.00, 1.16]; by time on it: f 20.1
 /// %`.
 fn line(findings: &Findings, thread: &ThreadFinding) -> String {
-    let mut text = match &thread.threads[..] {
-        [one] => format!("thread {one}"),
-        several => format!("{} threads of the same functions", several.len()),
-    };
-    if !thread.name.is_empty() {
-        text += &format!(" ({})", printable_name(&thread.name));
-    }
+    let mut text = thread.who();
     if let Some(busy) = thread.busy {
         text += &format!(", busy for {:.0} % of the time,", busy.min(1.0) * 100.0);
     }
-    text += if thread.threads.len() > 1 { " set the pace" } else { " sets the pace" };
     text += &format!(
-        ": sensitivity {} [{}, {}]",
+        " {}: sensitivity {} [{}, {}]",
+        thread.does(),
         fixed(thread.sensitivity, 2),
         fixed(thread.low, 2),
         fixed(thread.high, 2)
     );
     let unit = findings.time_per_unit_ns;
-    let on_it = |of: &&crate::analysis::factor::Factor| {
-        of.sharing.as_ref().is_some_and(|sharing| sharing.threads == thread.threads)
-    };
+    let on_it = |of: &&Factor| of.sharing.as_ref().is_some_and(|sharing| sharing.threads == thread.threads);
     let mut of: Vec<_> =
         findings.factors.iter().filter(on_it).filter_map(|of| Some((of.share(unit)?, name(of)))).collect();
     of.sort_by(|a, b| b.0.total_cmp(&a.0));

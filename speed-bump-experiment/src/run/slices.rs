@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use super::{Now, Runner, Stop};
 use crate::{
-    analysis::{failed::failed, outliers::median},
+    analysis::failed::failed,
     bound::MIN_LATENCIES,
+    outliers::median,
     reading::Reading,
     record::{By, Delivered, Mark, MetricReading, PhaseKind, Slice, Treatment},
     subject::Sample,

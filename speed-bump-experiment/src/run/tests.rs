@@ -11,7 +11,7 @@ use crate::{
         findings::{Findings, findings},
         verdict::Verdict,
     },
-    record::By,
+    record::{By, Mark},
     simulated::{Function, Noise, Simulated},
     testing,
 };

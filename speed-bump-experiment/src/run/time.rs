@@ -1,6 +1,6 @@
 //! How much of an experiment's time is left.
 
-use super::{CENSUS_SLICES, Options, Pace, Runner, Stop, steps::time_for};
+use super::{Options, Pace, Runner, Stop, census::CENSUS_SLICES, steps::time_for};
 use crate::{
     record::{Measured, PhaseKind},
     units::Nanos,

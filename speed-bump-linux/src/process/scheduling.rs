@@ -34,6 +34,12 @@ impl ThreadTimes {
 }
 
 impl Process {
+    /// Processor time that it took, threads that have ended included, and children that it waited for, in
+    /// clock ticks; `None` if it has ended.
+    pub fn ran_ticks(&self) -> Option<u64> {
+        self.stat().ok().map(|stat| stat.ran)
+    }
+
     /// The times of its threads; empty if they cannot be read, or the process has ended.
     pub fn thread_times(&self) -> BTreeMap<Pid, ThreadTimes> {
         let threads = self.thread_ids().unwrap_or_default();

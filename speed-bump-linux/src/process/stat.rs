@@ -14,6 +14,9 @@ pub struct Stat {
     pub(crate) ppid: i32,
     /// Field 9: the kernel's flags of the task (include/linux/sched.h).
     pub(crate) flags: u32,
+    /// Fields 14 to 17, together: processor time of the process, threads that have ended included, and of the
+    /// children that it waited for, in clock ticks.
+    pub(crate) ran: u64,
     /// Field 22, in clock ticks since boot.
     pub starttime: u64,
     /// Field 28: where the stack begins; 0 if we may not read it.
@@ -43,10 +46,15 @@ impl Stat {
             state: field(3)?.chars().next()?,
             ppid: field(4)?.parse().ok()?,
             flags: field(9)?.parse().ok()?,
+            ran: ran(fields.get(14 - 3..=17 - 3)?)?,
             starttime: field(22)?.parse().ok()?,
             startstack: field(28)?.parse().ok()?,
         })
     }
+}
+
+fn ran(fields: &[&str]) -> Option<u64> {
+    fields.iter().try_fold(0_u64, |sum, field| Some(sum.saturating_add(field.parse().ok()?)))
 }
 
 #[cfg(test)]
@@ -55,7 +63,7 @@ mod tests {
     use super::*;
 
     const AFTER: &str =
-        " S 41 7 7 0 -1 2097216 95 0 0 0 0 0 0 0 20 0 1 0 1234 5000 200 18446744073709551615 1 1 99 0 0";
+        " S 41 7 7 0 -1 2097216 95 0 0 0 1 2 3 4 20 0 1 0 1234 5000 200 18446744073709551615 1 1 99 0 0";
 
     fn parse(before: &str, after: &str) -> Option<Stat> {
         Stat::parse(format!("{before}{after}").as_bytes())
@@ -70,6 +78,7 @@ mod tests {
                 state: 'S',
                 ppid: 41,
                 flags: 2_097_216,
+                ran: 10,
                 starttime: 1234,
                 startstack: 99,
             };

@@ -142,7 +142,7 @@ pub struct ThreadSeen {
 }
 
 /// A function with samples.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctionSeen {
     /// The file: by its name in a Python program, or the one that the process maps.
     pub file: PathBuf,

@@ -73,16 +73,17 @@ impl Surroundings {
     /// Reads the present state of the machine, of these processes and their descendants. Leaves out what
     /// cannot be read.
     pub(crate) fn now(roots: &[Pid], children: bool) -> Self {
-        let mut processes = BTreeSet::from_iter(roots.iter().copied());
+        let mut opened: BTreeMap<Pid, Process> =
+            roots.iter().filter_map(|root| Some((*root, Process::open(*root).ok()?))).collect();
         if children {
-            let opened = roots.iter().filter_map(|root| Process::open(*root).ok());
-            let below = opened.filter_map(|root| root.descendants().ok()).flat_map(|of| of.processes);
-            processes.extend(below.map(|process| process.pid()));
+            let below = opened.values().filter_map(|root| root.descendants().ok());
+            let below: Vec<Process> = below.flat_map(|of| of.processes).collect();
+            opened.extend(below.into_iter().map(|process| (process.pid(), process)));
         }
+        let processes: BTreeSet<Pid> = roots.iter().chain(opened.keys()).copied().collect();
         let threads = processes.iter().flat_map(|of| threads(*of)).collect();
-        let ran = processes.iter().filter_map(|of| ran(*of)).fold(0, u64::saturating_add);
-        let opened = processes.iter().filter_map(|of| Process::open(*of).ok());
-        let times = opened.flat_map(|process| process.thread_times()).collect();
+        let ran = opened.values().filter_map(Process::ran_ticks).fold(0, u64::saturating_add);
+        let times = opened.values().flat_map(Process::thread_times).collect();
         let monotonic = ns(ClockId::Monotonic);
         Self {
             roots: roots.to_vec(),
@@ -169,15 +170,6 @@ impl Surroundings {
 fn threads(process: Pid) -> Vec<Pid> {
     let entries = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// Processor time of a process, of threads of it that have ended, and of children that it waited for, in
-/// ticks: utime, stime, cutime and cstime of /proc/PID/stat (proc(5)).
-fn ran(process: Pid) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(')')?;
-    let times = fields.split_ascii_whitespace().skip(11).take(4);
-    times.map(|field| field.parse::<u64>().ok()).try_fold(0_u64, |sum, of| Some(sum.saturating_add(of?)))
 }
 
 /// What a thread calls itself.

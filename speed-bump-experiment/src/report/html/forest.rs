@@ -136,7 +136,6 @@ pub(super) fn marks() -> Markup {
             defs {
                 rect id="matters" x="-5" y="-5" width="10" height="10" {}
                 circle id="not" r="5" {}
-                path id="jointly" d="M-6 5L0-6 6 5Z" {}
                 path id="undecided" d="M-6 0L0-6 6 0 0 6Z" {}
             }
         }

@@ -30,8 +30,8 @@ const END: usize = 1;
 const STOP: usize = 2;
 const EXPIRES: usize = 3;
 const GENERATION: usize = Control::GENERATION;
-const SHARE: usize = 5;
-const ROOM: usize = 6;
+const SHARE: usize = Control::BOUND.start;
+const ROOM: usize = Control::BOUND.end - 1;
 pub(super) const CONTROL_WORDS: usize = Control::WORDS;
 
 /// A policy and its number.

@@ -15,8 +15,10 @@ use crate::{
     units::Nanos,
 };
 
-/// How often the table is computed and drawn.
+/// How often the table is computed and drawn, at most.
 const REFRESH: Duration = Duration::from_secs(1);
+/// Computing it takes this part of the time at most: meanwhile doses stay as they are.
+const PART: u32 = 20;
 /// Functions that are shown.
 const SHOWN: usize = 12;
 
@@ -24,7 +26,8 @@ const SHOWN: usize = 12;
 pub(in crate::cli) struct Progress {
     quiet: bool,
     live: Option<LiveTable>,
-    drawn: Option<Instant>,
+    /// When it was drawn, and how long that took.
+    drawn: Option<(Instant, Duration)>,
     told: usize,
     waits: bool,
 }
@@ -58,10 +61,10 @@ impl Progress {
             });
         }
         let Some(live) = &mut self.live else { return };
-        if self.drawn.is_some_and(|drawn| drawn.elapsed() < REFRESH) {
+        if self.drawn.is_some_and(|(drawn, took)| drawn.elapsed() < REFRESH.max(took * PART)) {
             return;
         }
-        self.drawn = Some(Instant::now());
+        let begun = Instant::now();
         let mut text = state(at) + "\n";
         if matches!(at.phase, PhaseKind::Test | PhaseKind::Ladder | PhaseKind::Recover) {
             text += &table(&findings(measured), SHOWN);
@@ -70,6 +73,7 @@ impl Progress {
             let lines: Vec<&str> = text.lines().take(size.lines).collect();
             within(lines.join("\n"), size.columns)
         });
+        self.drawn = Some((begun, begun.elapsed()));
     }
 
     /// Clears the table.

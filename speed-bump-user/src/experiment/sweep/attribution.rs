@@ -223,14 +223,8 @@ mod tests {
             file: "/srv/app.py".into(),
             name: name.to_owned(),
             line: Some(1),
-            own: 0,
-            running: Nanos(0),
-            anywhere: 0,
-            anywhere_running: Nanos(0),
             is_qualified: true,
-            is_everybodys: false,
-            depth: 0,
-            threads: BTreeMap::new(),
+            ..FunctionSeen::default()
         }
     }
 

@@ -48,14 +48,9 @@ fn function(file: &str, name: &str, line: Option<u32>, depth: u32) -> FunctionSe
         file: file.into(),
         name: name.to_owned(),
         line,
-        own: 0,
-        running: Nanos(0),
-        anywhere: 0,
-        anywhere_running: Nanos(0),
         is_qualified: true,
-        is_everybodys: false,
         depth,
-        threads: BTreeMap::new(),
+        ..FunctionSeen::default()
     }
 }
 
