@@ -43,9 +43,7 @@ impl Rules {
         if sensitivity - for_matters > 0.0 && is_enough(sensitivity) {
             return Some(Verdict::Matters);
         }
-        // A thread that is delayed instead of waiting is back sooner: a little less time is no sign of
-        // failure.
-        if sensitivity + for_matters < -threshold && is_enough(-sensitivity) {
+        if sensitivity + for_matters < 0.0 && is_enough(-sensitivity) {
             return Some(Verdict::Faster);
         }
         let seems_to = sensitivity - TWO_SIDED_95 * error > 0.0 && is_enough(sensitivity);
@@ -54,7 +52,7 @@ impl Rules {
         let is_worth_little = share.is_some_and(|share| high * share < worth);
         // Units that take less time are not what a function does that does nothing.
         let is_less = sensitivity + TWO_SIDED_95 * error < 0.0 && is_enough(-sensitivity);
-        (is_small || is_worth_little && !is_less).then_some(Verdict::DoesNot)
+        (!is_less && (is_worth_little || is_small)).then_some(Verdict::DoesNot)
     }
 }
 
@@ -78,4 +76,57 @@ pub struct Estimated {
     pub error: f64,
     /// The degrees of freedom of that.
     pub freedom: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: Rules = Rules {
+        worth: 0.01,
+        threshold: 0.1,
+        max_slowdown: 0.1,
+        min_chips: 20,
+        matters_error: Rules::MATTERS_ERROR,
+        does_not_error: Rules::DOES_NOT_ERROR,
+    };
+
+    /// The verdict about one of ten functions.
+    fn verdict(sensitivity: f64, error: f64, share: Option<f64>) -> Option<Verdict> {
+        RULES.verdict(10, share, Estimated { sensitivity, error, freedom: 200.0 })
+    }
+
+    #[test]
+    fn what_shows_and_is_worth_enough_matters() {
+        assert_eq!(verdict(1.0, 0.1, Some(0.2)), Some(Verdict::Matters));
+        assert_eq!(verdict(1.0, 0.1, None), Some(Verdict::Matters));
+        // Shown, and worth too little.
+        assert_eq!(verdict(1.0, 0.1, Some(0.002)), Some(Verdict::DoesNot));
+        // Worth enough, and not shown yet.
+        assert_eq!(verdict(1.0, 0.5, Some(0.2)), None);
+    }
+
+    #[test]
+    fn what_shows_little_does_not_matter() {
+        assert_eq!(verdict(0.0, 0.02, Some(0.2)), Some(Verdict::DoesNot));
+        assert_eq!(verdict(0.0, 0.02, None), Some(Verdict::DoesNot));
+        assert_eq!(verdict(0.0, 0.1, Some(0.2)), None);
+        // A little of a function with much time of its own is worth enough.
+        assert_eq!(verdict(0.05, 0.02, Some(0.4)), None);
+        // A little of one that takes the time of many threads.
+        assert_eq!(verdict(0.02, 0.02, Some(4.0)), None);
+    }
+
+    #[test]
+    fn units_that_take_less_time_with_delays_never_make_a_function_one_that_does_not_matter() {
+        assert_eq!(verdict(-1.0, 0.1, Some(0.2)), Some(Verdict::Faster));
+        assert_eq!(verdict(-1.0, 0.1, None), Some(Verdict::Faster));
+        // As much as would matter, though less than the threshold.
+        assert_eq!(verdict(-0.08, 0.015, Some(0.4)), Some(Verdict::Faster));
+        // Likely so, and not sure yet.
+        assert_eq!(verdict(-0.08, 0.03, Some(0.4)), None);
+        // Too little for anything.
+        assert_eq!(verdict(-0.05, 0.01, None), Some(Verdict::DoesNot));
+        assert_eq!(verdict(-1.0, 0.1, Some(0.002)), Some(Verdict::DoesNot));
+    }
 }
