@@ -83,7 +83,7 @@ fn fifty_sessions_of_fifty_processes_count_and_delay_each_its_own() {
     let script = places::fixtures().join("service.py");
     let start = |_| Service::start(python.command(&script).arg("0")).unwrap();
     let mut services: Vec<Service> = (0..50).map(start).collect();
-    let sessions: Vec<Attached> = thread::scope(|scope| {
+    let mut sessions: Vec<Attached> = thread::scope(|scope| {
         let attach = |service: &Service| {
             let pid = service.pid();
             scope.spawn(move || Attached::start(pid, "*/service.py:hot\n", &["--delay", "1ms"]).unwrap())
@@ -94,7 +94,8 @@ fn fifty_sessions_of_fifty_processes_count_and_delay_each_its_own() {
     for (calls, service) in (1..).zip(&mut services) {
         service.ask(&format!("call hot {calls}")).unwrap();
         let least = service.function("hot").unwrap().least_ns;
-        assert!(least >= 1_000_000, "{calls}: {least} ns");
+        let is_delayed = least >= 1_000_000;
+        assert!(is_delayed, "{calls}: {least} ns: {:#?}", sessions.swap_remove(calls - 1).stop());
     }
     // One in five dies; what the others say is of their own.
     for (number, session) in (1_u64..).zip(sessions) {
