@@ -63,6 +63,13 @@ impl Plan {
 /// `by 20s functions worth over 5.0 %, by 60s over 3.0 %`: when what is told, counted from the beginning of
 /// the census, within this time. `None` if nothing is.
 pub fn forecast(asked: &[Asked], rules: Rules, noise: f64, times: Times, total: Nanos) -> Option<String> {
+    // The service's own code has the first turn.
+    let mut first: Vec<Asked> = asked.iter().filter(|of| of.is_first).copied().collect();
+    let own = if first.is_empty() || first.len() == asked.len() { "" } else { " of the service" };
+    if first.is_empty() {
+        first = asked.to_vec();
+    }
+    let asked = first.as_slice();
     let forecast = Forecast { asked, rules, noise };
     let chip = times.whole_slice().0 as f64;
     // No function is worth more than it takes.
@@ -83,7 +90,7 @@ pub fn forecast(asked: &[Asked], rules: Rules, noise: f64, times: Times, total: 
         }
     }
     let (first, rest) = parts.split_first()?;
-    let mut said = format!("by {}s functions worth over {:.1} %", first.0, first.1 * 100.0);
+    let mut said = format!("by {}s functions{own} worth over {:.1} %", first.0, first.1 * 100.0);
     for (seconds, worth) in rest {
         said += &format!(", by {seconds}s over {:.1} %", worth * 100.0);
     }
@@ -105,7 +112,7 @@ mod tests {
         let total = Duration::from_secs(seconds);
         let options = Options { quick: true, ..Options::new(total) };
         let times = times(&options, Pace { unit: 10e6, under_way: Some(1.0) });
-        let asked = vec![Asked { share: Some(0.2), thread: 0 }; 10];
+        let asked = vec![Asked { share: Some(0.2), thread: 0, is_first: true }; 10];
         Plan { times, total, asked, rules: RULES }
     }
 
@@ -121,6 +128,16 @@ mod tests {
         assert!(lines[2].ends_with("over 1.0 %"), "{lines:?}");
         // More noise tells less.
         assert!(!lines[4].contains("over 1.0 %"), "{lines:?}");
+    }
+
+    #[test]
+    fn a_forecast_is_of_the_functions_that_have_the_first_turn() {
+        let mut plan = plan(120);
+        for asked in plan.asked.iter_mut().skip(5) {
+            asked.is_first = false;
+        }
+        let lines = plan.lines();
+        assert!(lines[2].contains(" functions of the service worth over "), "{lines:?}");
     }
 
     #[test]

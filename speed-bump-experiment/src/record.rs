@@ -142,7 +142,8 @@ pub struct Rules {
     /// Chips that a verdict needs: a machine that is disturbed for a moment is not all that it rests on.
     #[serde(default)]
     pub min_chips: usize,
-    /// Whether, by the user, clients send the next request as soon as they have an answer.
+    /// Whether clients send the next request as soon as they have an answer, by the user, or nobody asks for
+    /// the work.
     pub closed_loop: bool,
 }
 

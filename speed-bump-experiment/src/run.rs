@@ -54,8 +54,8 @@ pub struct Options {
     pub group: Option<GroupBy>,
     /// The doses of functions, as shares of a unit's time; the bound of the slow-down where there are none.
     pub doses: Vec<f64>,
-    /// The longest delay of a call.
-    pub longest_call: Nanos,
+    /// The longest delay of a call; by itself where it is not given.
+    pub longest_call: Option<Nanos>,
     /// What the unit's metric has to stay within: beyond it, everything ends.
     pub bounds: Vec<Bound>,
     /// Whether a slice is a run of a benchmark.
@@ -89,7 +89,7 @@ impl Options {
             slice: None,
             group: None,
             doses: Vec::new(),
-            longest_call: Nanos(10_000_000),
+            longest_call: None,
             bounds: Vec::new(),
             runs: false,
             wait_load: Duration::from_secs(30),

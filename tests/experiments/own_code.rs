@@ -52,3 +52,33 @@ fn time_in_a_library_belongs_to_the_function_of_the_service_that_calls_it() {
     let unit = found.json["time_per_unit_ns"].as_f64().unwrap();
     assert!(own > 0.3 * unit, "{own} of {unit}\n{}", found.printed);
 }
+
+/// The loop has no function for a step: calls of one of its functions are the units.
+#[test]
+fn the_function_whose_calls_are_the_units_is_tried_as_others_are() {
+    let Some(service) = planted_large("batch") else { return };
+    let found = service.decided_of(&[], "30s", &[], &[("crunch_rows", "matters"), ("prepare", "matters")]);
+    let unit = found.json["unit"]["name"].as_str().unwrap();
+    assert!(unit.starts_with("call of crunch_rows") || unit.starts_with("call of prepare"), "{unit}");
+    assert_eq!(first(&found).0, "crunch_rows", "{}", found.printed);
+    for name in ["crunch_rows", "prepare"] {
+        found.assert_sensitivity(name, 1.0);
+    }
+    // It waits for nothing, so that nobody asks it for its work.
+    assert_eq!(found.json["rules"]["closed_loop"], true, "{}", found.printed);
+}
+
+/// A unit is a fifth of a second: a delay that shows is longer than 10 ms.
+#[test]
+fn functions_of_long_units_are_decided() {
+    let Some(service) = planted_large("decoder") else { return };
+    let found = service.decided_of(&[], "60s", &[], &[("forward", "matters"), ("sample", "matters")]);
+    assert!(
+        found.json["unit"]["name"].as_str().unwrap().starts_with("call of generate"),
+        "{}",
+        found.printed
+    );
+    for name in ["forward", "sample"] {
+        found.assert_sensitivity(name, 1.0);
+    }
+}

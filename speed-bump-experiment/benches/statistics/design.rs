@@ -21,7 +21,7 @@ pub(crate) fn looks() {
         "| functions | chips of 20 ms | looks, % of the time | the longest look, s |\n|---|---:|---:|---:|"
     );
     for (functions, chips) in [(5, 4_000), (20, 4_000), (200, 4_000), (500, 4_000), (1_000, 4_000)] {
-        let asked = vec![Asked { share: Some(0.02), thread: 0 }; functions];
+        let asked = vec![Asked { share: Some(0.02), thread: 0, is_first: true }; functions];
         let mut design = Design::new(asked, RULES);
         let mut random = Pcg64Mcg::seed_from_u64(1);
         let (mut sum, mut longest) = (Duration::ZERO, Duration::ZERO);

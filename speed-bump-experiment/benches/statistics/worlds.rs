@@ -63,6 +63,7 @@ impl Case {
         let asked = service.own.iter().enumerate().map(|(at, &share)| Asked {
             share: Some(share),
             thread: u32::try_from(at % threads).unwrap_or_default(),
+            is_first: true,
         });
         Self {
             name,
@@ -150,7 +151,7 @@ fn open_loop() -> Case {
         asked: own
             .iter()
             .enumerate()
-            .map(|(at, &own)| Asked { share: Some(own), thread: thread(at) })
+            .map(|(at, &own)| Asked { share: Some(own), thread: thread(at), is_first: true })
             .collect(),
         truth: (0..own.len()).map(|at| OpenLoop::sensitivity(RATE, at, 0.1, LONG)).collect(),
         plan: Plan::new(1.0 / RATE, 480.0),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     chips::design::{Asked, Chip, Design, Rules},
-    record::{By, Measured, PhaseKind, Slice, Treatment},
+    record::{By, Measured, Origin, PhaseKind, Slice, Treatment},
 };
 
 /// How the slices of a record become chips.
@@ -53,6 +53,7 @@ impl Chips {
             Asked {
                 share: own.map(|own| own.iter().sum::<f64>() / self.unit),
                 thread: u32::try_from(number).unwrap_or_default(),
+                is_first: is_first(measured, &members),
             }
         };
         self.arms.iter().map(asked).collect()
@@ -91,6 +92,13 @@ pub(crate) fn rules(measured: &Measured) -> Rules {
         matters_error: Rules::MATTERS_ERROR,
         does_not_error: Rules::DOES_NOT_ERROR,
     }
+}
+
+/// Whether these functions have the first turn: the service's own do where sampling chose them all. Functions
+/// that the user named do not wait for each other.
+fn is_first(measured: &Measured, members: &[u32]) -> bool {
+    let origin = |of: &u32| measured.candidates.get(*of as usize).map(|of| of.origin);
+    measured.sampling.is_none() || members.iter().any(|of| origin(of) == Some(Origin::Service))
 }
 
 /// The thread that a candidate mostly runs on, as far as sampling saw it.

@@ -45,6 +45,8 @@ const CHIPS_OF_EACH: f64 = 1.5;
 const CHIPS_BESIDES: f64 = 20.0;
 /// The first doses, as a part of the usual one; the next; and after how many chips each ends.
 const RAMP: [(usize, f64); 2] = [(16, 0.25), (32, 0.5)];
+/// The functions whose turn is first have it for so many times the chips that a verdict needs.
+const FIRST_TURN: usize = 4;
 
 /// A function, or a group of them, that the experiment asks about.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,6 +55,9 @@ pub struct Asked {
     pub share: Option<f64>,
     /// The thread that it mostly runs on, numbered from 0.
     pub thread: u32,
+    /// Whether it has a turn from the first chip on, as the service's own code has. All others have theirs
+    /// when these are decided, or have had their time.
+    pub is_first: bool,
 }
 
 /// What is known of a function.
@@ -110,6 +115,8 @@ pub struct Design {
     together: f64,
     /// The greatest dose on one thread that a chip has had.
     tried: f64,
+    /// The number of chips before those in which all functions have a turn.
+    all_after: Option<usize>,
     next_look: usize,
 }
 
@@ -125,6 +132,7 @@ impl Design {
             any: None,
             together: asked.len() as f64,
             delivered: vec![(0.0, 0.0); asked.len()],
+            all_after: is_one_turn(&asked).then_some(0),
             asked,
             chips: Vec::new(),
             tried: 0.0,
@@ -165,23 +173,36 @@ impl Design {
                 Some(upper) => upper.max(SHOWS[1]),
                 None => SHOWS[1],
             };
-            if found.is_open() { upper.clamp(SHOWS[0], SHOWS[2]) } else { 0.0 }
+            upper.clamp(SHOWS[0], SHOWS[2])
         };
-        let all: f64 = self.found.iter().map(may_show).sum();
+        let shown = |(found, asked)| if self.has_turn(found, asked) { may_show(found) } else { 0.0 };
+        let all: f64 = self.found.iter().zip(&self.asked).map(shown).sum();
         let scale = if all > self.together { self.together.max(MIN_TOGETHER) / all } else { 1.0 };
         let known: Vec<Known> = (self.found.iter().zip(&self.asked))
             .map(|(found, asked)| Known {
-                active: found.is_open(),
+                active: self.has_turn(found, asked),
                 may_show: may_show(found),
                 likely_shows: may_show(found) * scale,
+                part: self.part_of_dose(asked),
                 thread: asked.thread,
             })
             .collect();
-        let ramp = RAMP.iter().find(|(until, _)| self.chips.len() < *until).map_or(1.0, |(_, part)| *part);
         let usual = Budget { dose: bound, shows: bound, thread: 2.0 * bound };
-        let budget = Budget { dose: ramp * bound, thread: (self.tried + bound).min(2.0 * bound), ..usual };
+        let budget = Budget { thread: (self.tried + bound).min(2.0 * bound), ..usual };
         let doses = draw(&known, &chances(&known, usual), budget, random);
         doses.into_iter().enumerate().filter(|(_, dose)| *dose > 0.0).collect()
+    }
+
+    /// Whether it is the turn of a function that is open.
+    fn has_turn(&self, found: &Found, asked: &Asked) -> bool {
+        found.is_open() && (asked.is_first || self.all_after.is_some())
+    }
+
+    /// The first doses of a function are smaller: this part of the usual one.
+    fn part_of_dose(&self, asked: &Asked) -> f64 {
+        let begun = if asked.is_first { 0 } else { self.all_after.unwrap_or_default() };
+        let chips = self.chips.len().saturating_sub(begun);
+        RAMP.iter().find(|(until, _)| chips < *until).map_or(1.0, |(_, part)| *part)
     }
 
     /// Takes in a chip. Returns whether there are new estimates.
@@ -200,6 +221,12 @@ impl Design {
         let is_due = self.chips.len() >= self.next_look;
         if is_due {
             self.look();
+        }
+        let is_open = |(found, asked): (&Found, &Asked)| asked.is_first && found.verdict.is_none();
+        let is_first_over = self.chips.len() >= FIRST_TURN * self.rules.min_chips
+            || !self.found.iter().zip(&self.asked).any(is_open);
+        if self.all_after.is_none() && is_first_over {
+            self.all_after = Some(self.chips.len());
         }
         is_due
     }
@@ -221,7 +248,8 @@ impl Design {
             self.any = Some(estimated(&all, 0));
             reach = best;
         }
-        let open: Vec<usize> = (0..columns).filter(|at| self.found[*at].is_open()).collect();
+        let is_open = |at: &usize| self.found[*at].is_open() && self.found[*at].on > 0;
+        let open: Vec<usize> = (0..columns).filter(is_open).collect();
         let has_enough = rows as f64 > CHIPS_OF_EACH * open.len() as f64 + CHIPS_BESIDES;
         let estimated = if has_enough && open.len() <= MAX_TOGETHER {
             self.of_each(&times, &doses, &open, reach)
@@ -361,6 +389,11 @@ impl Design {
         }
         drawn
     }
+}
+
+/// Whether all functions have their turn at once.
+fn is_one_turn(asked: &[Asked]) -> bool {
+    asked.windows(2).all(|two| two[0].is_first == two[1].is_first)
 }
 
 fn estimated(fit: &Fit, at: usize) -> Estimated {

@@ -33,14 +33,21 @@ pub struct Known {
     pub may_show: f64,
     /// The same by what is known of all together.
     pub likely_shows: f64,
+    /// This part of a dose is what it gets, at most.
+    pub part: f64,
     /// Its thread.
     pub thread: u32,
 }
 
 impl Known {
-    /// The dose of this function when it is on: less where it shows several times.
-    fn dose(&self, budget: Budget) -> f64 {
+    /// The usual dose of this function: less where it shows several times.
+    fn usual_dose(&self, budget: Budget) -> f64 {
         budget.dose.min(budget.shows / self.may_show.max(1.0))
+    }
+
+    /// Its dose in the next chip, if it is on.
+    fn dose(&self, budget: Budget) -> f64 {
+        (self.part * budget.dose).min(self.usual_dose(budget))
     }
 }
 
@@ -57,8 +64,8 @@ pub fn chances(known: &[Known], budget: Budget) -> Vec<f64> {
         let mut of_threads = vec![0.0; threads];
         let mut shows = 0.0;
         for (of, chance) in known.iter().zip(chances) {
-            shows += chance * of.dose(budget) * of.likely_shows;
-            of_threads[of.thread as usize] += chance * of.dose(budget);
+            shows += chance * of.usual_dose(budget) * of.likely_shows;
+            of_threads[of.thread as usize] += chance * of.usual_dose(budget);
         }
         shows <= AVERAGE * budget.shows && of_threads.iter().all(|sum| *sum <= THREAD_AVERAGE * budget.thread)
     };

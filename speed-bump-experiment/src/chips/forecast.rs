@@ -35,6 +35,7 @@ impl Forecast<'_> {
             active: true,
             may_show: 1.0,
             likely_shows: SHOWS.max(1.0 / self.asked.len() as f64),
+            part: 1.0,
             thread: asked.thread,
         };
         let known: Vec<Known> = self.asked.iter().map(known).collect();
@@ -81,7 +82,7 @@ mod tests {
     use crate::chips::sweep::RULES;
 
     fn asked(count: usize) -> Vec<Asked> {
-        vec![Asked { share: Some(0.1), thread: 0 }; count]
+        vec![Asked { share: Some(0.1), thread: 0, is_first: true }; count]
     }
 
     #[test]

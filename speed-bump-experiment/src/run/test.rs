@@ -6,6 +6,7 @@ use rand::seq::{IndexedRandom as _, SliceRandom as _};
 
 use super::{Runner, Stop};
 use crate::{
+    TargetKind,
     analysis::{
         findings,
         replay::{Chips, is_chip, told},
@@ -20,6 +21,9 @@ use crate::{
 const MIN_TIME: Duration = Duration::from_secs(5);
 /// But on no more than this part of a short test.
 const MIN_PART: u64 = 3;
+/// No call is delayed by more where nothing else is asked for; and where units are long.
+const LONGEST_CALL: Nanos = Nanos(10_000_000);
+const LONGEST_OF_PYTHON: Nanos = Nanos(1_000_000_000);
 
 impl Runner<'_> {
     /// Asks about these functions or groups.
@@ -116,7 +120,10 @@ impl Runner<'_> {
             let candidate = self.measured.candidates.get(*number as usize)?;
             let calls = self.measured.calls_per_unit(candidate);
             let delay = part * share * self.unit;
-            Some((*number, call_dose(delay, calls, candidate.floor_ns, self.options.longest_call)))
+            let longest = self.options.longest_call.unwrap_or_else(|| {
+                longest_call(candidate.kind, self.measured.rules.max_slowdown * self.unit)
+            });
+            Some((*number, call_dose(delay, calls, candidate.floor_ns, longest)))
         };
         members.iter().zip(parts).filter_map(dose).filter(|(_, dose)| dose.0 > 0).collect()
     }
@@ -135,6 +142,15 @@ fn check(design: &Design, measured: &crate::record::Measured) -> Result<(), Stop
     }
 }
 
+/// The longest delay of a call, where delays may add so many ns to a unit. In native functions a long delay
+/// can keep a processor from everything else.
+fn longest_call(kind: TargetKind, slowdown: f64) -> Nanos {
+    match kind {
+        TargetKind::Python => Nanos(slowdown as u64).clamp(LONGEST_CALL, LONGEST_OF_PYTHON),
+        TargetKind::Native | TargetKind::Usdt => LONGEST_CALL,
+    }
+}
+
 /// The delay of a call that makes a function so much slower per unit, in ns; not more than a call may be
 /// delayed, and not less than it can be.
 fn call_dose(delay_per_unit: f64, calls_per_unit: f64, floor: Nanos, longest: Nanos) -> Nanos {
@@ -147,6 +163,14 @@ fn call_dose(delay_per_unit: f64, calls_per_unit: f64, floor: Nanos, longest: Na
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_of_long_units_may_be_delayed_for_longer() {
+        for (unit, python) in [(1e6, 10_000_000), (170e6, 34_000_000), (30e9, 1_000_000_000)] {
+            assert_eq!(longest_call(TargetKind::Python, 0.2 * unit), Nanos(python));
+            assert_eq!(longest_call(TargetKind::Native, 0.2 * unit), Nanos(10_000_000));
+        }
+    }
 
     #[test]
     fn a_call_is_delayed_within_bounds() {

@@ -116,7 +116,7 @@ impl SweepRequest {
             worth: self.worth.unwrap_or(defaults.worth),
             threshold: self.threshold.unwrap_or(defaults.threshold),
             max_slowdown: self.max_slowdown.unwrap_or(defaults.max_slowdown),
-            longest_call: self.longest_call_ns.map_or(defaults.longest_call, Nanos),
+            longest_call: self.longest_call_ns.map(Nanos),
             closed_loop: self.closed_loop,
             group: self.group,
             doses: self.doses,

@@ -215,16 +215,25 @@ pub(crate) struct Counted {
     pub progress: Option<SelectedFunction>,
 }
 
+/// The targets of metrics in a session.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ForMetrics<'a> {
+    /// All of them. Their functions are no candidates.
+    pub targets: &'a [TargetIndex],
+    /// The one whose calls are the units.
+    pub unit: Option<TargetIndex>,
+    /// Whether functions of the unit's target are candidates nevertheless.
+    pub tries_unit: bool,
+}
+
 /// The counts between two snapshots of a session that times calls, during `units` units. Floors come from its
-/// report. If `progress` is a target, its calls are the units. Functions of metrics' targets and of dropped
-/// targets are no candidates.
+/// report. Functions of dropped targets are no candidates.
 pub(crate) fn counted(
     earlier: &Snapshot,
     later: &Snapshot,
     units: f64,
     targets: &Targets,
-    progress: Option<TargetIndex>,
-    for_metrics: &[TargetIndex],
+    metrics: ForMetrics<'_>,
     report: Option<&SessionReport>,
 ) -> Counted {
     let between = later.since(earlier);
@@ -240,12 +249,14 @@ pub(crate) fn counted(
         if targets.get(function.target).is_none_or(|target| target.is_dropped) {
             continue;
         }
-        if for_metrics.contains(&function.target) {
-            let is_unit = Some(function.target) == progress;
+        if metrics.targets.contains(&function.target) {
+            let is_unit = Some(function.target) == metrics.unit;
             if is_unit && stats.calls > most.map_or(0, |(calls, _)| calls) {
                 most = Some((stats.calls, function));
             }
-            continue;
+            if !(is_unit && metrics.tries_unit) {
+                continue;
+            }
         }
         candidates.push(Candidate {
             name: function.name.clone(),

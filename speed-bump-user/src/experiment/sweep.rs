@@ -7,6 +7,7 @@ mod attribution;
 mod begin;
 mod census;
 mod choose;
+mod clients;
 mod error;
 mod find;
 mod observer;
@@ -153,19 +154,20 @@ impl Context<'_> {
         let asked = census::Asked { session, targets, times, samples, ends };
         let counted = census::count(self, asked, &mut units, observer);
         let (mut counted, seen, session) = counted.map_err(or_guarded)?;
-        let mut waits = Vec::new();
+        let mut waits = None;
         if let Some(profile) = seen.profile.as_ref().or(found.as_ref().map(Found::profile)) {
             let of_units = seen.find_sharing(&mut counted, profile, &*units.metrics.unit);
             attribution::set_origins(&mut counted, profile);
             let asked = Asked::new(&counted, profile);
             attribution::take_out_waits(&mut counted, profile, &asked);
-            waits = attribution::waits(&asked, profile, &of_units);
+            waits = Some(attribution::waits(&asked, profile, &of_units));
         }
         if let Some(found) = &found {
             found.complete(&mut counted);
         }
         let mut measured = begin(options, &units, &counted)?;
-        measured.waits = waits;
+        measured.rules.closed_loop |= clients::are_none(self.processes, options.children, waits.as_deref());
+        measured.waits = waits.unwrap_or_default();
         measured.sampling = found.as_ref().map(Found::record);
         Ok(Prepared { units, guards, session, counted, seen, measured })
     }

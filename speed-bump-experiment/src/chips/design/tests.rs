@@ -1,9 +1,11 @@
 #![allow(clippy::unwrap_used)]
 
+use rand::SeedableRng as _;
+
 use super::*;
 use crate::chips::{
-    sweep::{Plan, Swept, sweep},
-    world::{Pace, Service, World},
+    sweep::{Plan, RULES, Swept, sweep},
+    world::{Pace, Service, World, normal},
 };
 
 /// Units of 10 ms.
@@ -23,7 +25,8 @@ fn swept_with(sensitivities: &[f64], own: &[f64], pace: Pace, carry_over: f64, s
         slack: None,
         heavy: None,
     };
-    let asked: Vec<Asked> = own.iter().map(|&share| Asked { share: Some(share), thread: 0 }).collect();
+    let asked: Vec<Asked> =
+        own.iter().map(|&share| Asked { share: Some(share), thread: 0, is_first: true }).collect();
     let plan = Plan::new(service.unit, 240.0);
     sweep(&mut World::new(service, plan.total, seed), &asked, plan, seed)
 }
@@ -84,4 +87,58 @@ fn what_shows_in_units_of_the_next_chip_counts() {
     };
     let found = [0.5, 3.0, 6.0].map(mean);
     assert!(found.iter().all(|of| (0.85..1.1).contains(of)), "{found:?}");
+}
+
+/// The chips in which each of these functions has a dose, and how many each design takes, for a service in
+/// which `sensitivities` show, where the last two functions are not the service's own code.
+fn chips_on(sensitivities: [f64; 4], chips: usize) -> Vec<Vec<usize>> {
+    let asked = (0..4).map(|at| Asked { share: Some(0.1), thread: 0, is_first: at < 2 }).collect::<Vec<_>>();
+    let mut design = Design::new(asked, Rules { min_chips: 20, ..RULES });
+    let mut random = Pcg64Mcg::seed_from_u64(5);
+    let mut on = vec![Vec::new(); 4];
+    for chip in 0..chips {
+        let doses = design.draw(&mut random);
+        let mut time = 1.0 + 0.1 * normal(&mut random);
+        for (at, dose) in &doses {
+            on[*at].push(chip);
+            time += sensitivities[*at] * dose;
+            assert!(*dose <= RULES.max_slowdown + 1e-9);
+        }
+        let delivered = doses.iter().map(|(_, dose)| (*dose, *dose)).collect();
+        design.add(Chip { time, doses, delivered, follows: chip > 0 });
+    }
+    on
+}
+
+#[test]
+fn the_services_own_code_has_the_first_turn() {
+    // It stays undecided for longer than its turn takes: then all have a dose.
+    let on = chips_on([0.15, 0.15, 1.0, 0.0], 160);
+    for at in 0..2 {
+        assert!(on[at].iter().filter(|chip| **chip < 80).count() > 10, "{on:?}");
+        assert!(on[at].iter().any(|chip| *chip > 80), "{on:?}");
+    }
+    for at in 2..4 {
+        assert!(on[at].first().is_some_and(|chip| (80..100).contains(chip)), "{on:?}");
+    }
+}
+
+#[test]
+fn the_others_do_not_wait_for_what_is_decided() {
+    let asked = (0..2).map(|at| Asked { share: Some(0.001), thread: 0, is_first: at == 0 });
+    let mut design = Design::new(asked.collect(), Rules { min_chips: 40, ..RULES });
+    let mut random = Pcg64Mcg::seed_from_u64(6);
+    let mut first = None;
+    for chip in 0..160 {
+        let doses = design.draw(&mut random);
+        if doses.iter().any(|(at, _)| *at == 1) {
+            first.get_or_insert(chip);
+        }
+        let delivered = doses.iter().map(|(_, dose)| (*dose, *dose)).collect();
+        let time = 1.0 + 0.02 * normal(&mut random);
+        design.add(Chip { time, doses, delivered, follows: chip > 0 });
+    }
+    let decided = design.found()[0].verdict.unwrap().1;
+    assert!(first.is_some_and(|chip| (decided..decided + 30).contains(&chip)), "{first:?} {decided}");
+    assert!(decided < 120, "{decided}");
 }

@@ -98,9 +98,10 @@ pub struct SweepArgs {
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "20%")]
     pub max_slowdown: f64,
 
-    /// The longest delay of a single call
-    #[arg(long, value_name = "TIME", value_parser = delay, default_value = "10ms")]
-    pub longest_call: Nanos,
+    /// The longest delay of a single call. Without this flag it is 10 ms, or for Python functions
+    /// --max-slowdown of a unit if that is more, up to 1 s
+    #[arg(long, value_name = "TIME", value_parser = delay)]
+    pub longest_call: Option<Nanos>,
 
     /// The clients send the next request as soon as they have an answer, like benchmark tools. Without this
     /// flag, the verdict `does not matter` needs another function that is shown to matter: if requests come

@@ -11,8 +11,9 @@ use super::{
 };
 use crate::{
     experiment::{
-        live::{Counted, counted, wait_until},
+        live::{Counted, ForMetrics, counted, wait_until},
         metric::{Metrics, Reading},
+        record::By,
         subject::SubjectError,
     },
     sampling,
@@ -120,7 +121,11 @@ pub(super) fn count(
     // Little's law.
     let latency = after.latency.zip(before.latency).map(|(after, before)| after - before);
     seen.under_way = latency.map(|latency| latency / later.at.0.saturating_sub(earlier.at.0).max(1) as f64);
-    let counted = counted(&earlier, &later, units, &targets, target, of_targets, report.as_ref());
+    // The function of the unit takes time as others do, and is tried as they are. One that was named is not
+    // among those that the user wants tried.
+    let tries_unit = !samples && metrics.unit.by() == By::Throughput;
+    let metrics = ForMetrics { targets: of_targets, unit: target, tries_unit };
+    let counted = counted(&earlier, &later, units, &targets, metrics, report.as_ref());
     Ok((counted, seen, session))
 }
 

@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use super::{
@@ -220,10 +220,11 @@ fn least(profile: &Profile, worth: f64) -> f64 {
 }
 
 /// Whether it is a function of its own. Comprehensions, generator expressions and lambdas belong to the
-/// function in which they stand; names before 3.11 do not tell where that is.
+/// function in which they stand; names before 3.11 do not tell where that is. So do those that libraries make
+/// of text: each named tuple has one.
 pub(super) fn is_function(of: &FunctionSeen) -> bool {
     let last = of.name.rsplit('.').next().unwrap_or_default();
-    let is_within = of.name.contains(".<locals>.") || !of.is_qualified;
+    let is_within = of.name.contains(".<locals>.") || !of.is_qualified || of.file == Path::new("<string>");
     of.line.is_some() && last != "<module>" && !WITHIN.contains(&last) && !(last == "<lambda>" && is_within)
 }
 

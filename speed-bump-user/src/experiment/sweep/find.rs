@@ -10,7 +10,7 @@ use super::{
     unit::Units,
 };
 use crate::{
-    experiment::live::{Counted, counted, wait_until},
+    experiment::live::{Counted, ForMetrics, counted, wait_until},
     sys::clock::now,
     targets::source::TargetSource,
     units::Nanos,
@@ -117,7 +117,7 @@ fn chosen_unit(
     let targets = TargetSource::lines("functions that may be a unit of work", &lines);
     let session = context.session(None, &targets, false, Notices::OfProcesses, observer)?;
     let counted = count(context, &session, COUNTED)?;
-    Ok(found.choose_unit(&outermost, &counted).map(|target| (target, session)))
+    Ok(found.choose_unit(&outermost, &counted, context.options.time).map(|target| (target, session)))
 }
 
 /// Counts calls for some time.
@@ -129,5 +129,5 @@ fn count(context: &Context<'_>, session: &SweepSession, time: Duration) -> Resul
     wait_until(handle, context.quit, now() + Nanos::from(time)).map_err(ended)?;
     let later = handle.snapshot().map_err(&system)?;
     let targets = handle.controls().targets();
-    Ok(counted(&earlier, &later, 0.0, &targets, None, &[], handle.report().as_ref()))
+    Ok(counted(&earlier, &later, 0.0, &targets, ForMetrics::default(), handle.report().as_ref()))
 }

@@ -44,8 +44,9 @@ pub struct Options {
     pub threshold: f64,
     /// How much longer units may take, as a share of their time.
     pub max_slowdown: f64,
-    /// The longest delay of a call.
-    pub longest_call: Nanos,
+    /// The longest delay of a call. Without one it is 10 ms, or for Python functions `max_slowdown` of a unit
+    /// if that is more, up to a second.
+    pub longest_call: Option<Nanos>,
     /// Whether clients send the next request as soon as they have an answer.
     pub closed_loop: bool,
     /// How to group functions that are delayed together, if at all.
@@ -82,7 +83,7 @@ impl Default for Options {
             worth: 0.01,
             threshold: 0.1,
             max_slowdown: 0.2,
-            longest_call: Nanos(10_000_000),
+            longest_call: None,
             closed_loop: false,
             group: None,
             doses: Vec::new(),
@@ -138,8 +139,8 @@ impl Options {
         if let Some(dose) = self.doses.iter().copied().find(|dose| *dose > max_slowdown) {
             return Err(OptionError::Dose { dose, max_slowdown });
         }
-        if self.longest_call > Nanos::MAX_DELAY {
-            return Err(OptionError::LongestCall(self.longest_call));
+        if let Some(longest) = self.longest_call.filter(|longest| *longest > Nanos::MAX_DELAY) {
+            return Err(OptionError::LongestCall(longest));
         }
         Ok(())
     }

@@ -45,8 +45,10 @@ const MAX_BESIDE_PYTHON: f64 = 0.02;
 const TOLD: f64 = 0.05;
 /// If more of the interpreter's time belongs to no known function, the sweep ranks nothing.
 const MAX_UNATTRIBUTED: f64 = 0.2;
-/// Calls per second that a unit of work must have.
-const MIN_RATE: f64 = 5.0;
+/// So many units of work there must be in all of the time.
+const MIN_UNITS: f64 = 120.0;
+/// And no fewer than this many per second, however long the sweep is.
+const MIN_RATE: f64 = 0.5;
 /// How long to count calls of functions that may be the unit.
 pub(super) const COUNTED: Duration = Duration::from_secs(2);
 /// The smallest share of the running time in a unit of work.
@@ -280,8 +282,15 @@ impl Found {
         functions
     }
 
-    /// Takes the first of them that is called repeatedly as the unit of work, by the counts of a session.
-    pub(super) fn choose_unit(&mut self, outermost: &[FunctionSeen], counted: &Counted) -> Option<String> {
+    /// Takes the first of them that is called repeatedly as the unit of work, by the counts of a session, for
+    /// a sweep that takes so long.
+    pub(super) fn choose_unit(
+        &mut self,
+        outermost: &[FunctionSeen],
+        counted: &Counted,
+        time: Duration,
+    ) -> Option<String> {
+        let min_rate = (MIN_UNITS / time.as_secs_f64()).max(MIN_RATE);
         let span = (counted.census.end_ns.0 - counted.census.start_ns.0) as f64 / 1e9;
         let rate = |candidate: &&Candidate| candidate.calls as f64 / span;
         let (candidate, rate, line) = outermost.iter().find_map(|function| {
@@ -289,13 +298,14 @@ impl Found {
             let most = found.max_by_key(|of| of.calls)?;
             let rate = rate(&most);
             let line = exact::selecting_line(TargetKind::Python, &most.file, &most.name);
-            line.filter(|_| rate >= MIN_RATE).map(|line| (most, rate, line))
+            line.filter(|_| rate >= min_rate).map(|line| (most, rate, line))
         })?;
         self.unit = Some(format!(
             "the unit of work was chosen: a call of {} ({}), the outermost function that is called again and \
-             again ({rate:.0} times a second); --progress chooses another",
+             again ({} times a second); --progress chooses another",
             candidate.name,
-            place(&candidate.file, candidate.line)
+            place(&candidate.file, candidate.line),
+            if rate < 10.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
         ));
         Some(line)
     }
