@@ -2,7 +2,7 @@
 //! well it is hidden otherwise.
 
 use super::{factor::Factor, verdict::Verdict};
-use crate::record::Measured;
+use crate::record::{Around, Measured};
 
 /// Threads that wait for a smaller share of the time are not slowed down by much.
 const MIN_WAIT: f64 = 0.05;
@@ -10,24 +10,59 @@ const MIN_WAIT: f64 = 0.05;
 /// The sensitivity that want of processors may explain; `None` if the service hardly waits for any. A delay
 /// on a processor may be followed by as much waiting for the next as the thread's other work is. Measured on
 /// planted services beside as many busy loops as processors: threads waited for 0.42 to 0.44 of the time that
-/// they wanted a processor, and hidden delays showed 0.12 to 0.36.
+/// they wanted a processor, and hidden delays showed 0.12 to 0.36. Only other programs' part counts: where
+/// threads of the service wait for each other, a function that takes less time helps.
 pub(super) fn explains(measured: &Measured) -> Option<f64> {
-    measured.around.as_ref()?.processor_wait.filter(|wait| *wait >= MIN_WAIT)
+    let around = measured.around.as_ref()?;
+    let wait = around.processor_wait.filter(|wait| *wait >= MIN_WAIT)?;
+    Some(wait * others_part(around))
+}
+
+/// Other programs' part of the time that processors were busy; all of it where that is unknown.
+fn others_part(around: &Around) -> f64 {
+    let part = around.others.zip(around.processors_busy).map(|(others, busy)| others / busy);
+    part.filter(|part| part.is_finite()).map_or(1.0, |part| part.clamp(0.0, 1.0))
 }
 
 /// Withholds "matters" of functions of which want of processors may explain what shows.
 pub(super) fn withhold(measured: &Measured, factors: &mut [Factor]) {
     let Some(explained) = explains(measured) else { return };
-    let wait = measured.around.as_ref().and_then(|around| around.processor_wait).unwrap_or_default();
+    let Some(around) = measured.around.as_ref() else { return };
+    let (wait, others) = (around.processor_wait.unwrap_or_default(), others_part(around));
     for factor in factors.iter_mut().filter(|of| of.verdict == Verdict::Matters) {
         if factor.low.is_none_or(|low| low <= explained) {
             factor.verdict = Verdict::Undecided;
             factor.reason = Some(format!(
                 "what shows of its delays may come from too few processors: threads of the service waited \
-                 for one for {:.0} % of the time that they wanted one, and up to {explained:.2} of any delay \
-                 shows for that",
-                wait * 100.0
+                 for one for {:.0} % of the time that they wanted one, other programs had {:.0} % of what \
+                 processors did, and up to {explained:.2} of any delay shows for that",
+                wait * 100.0,
+                others * 100.0
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{simulated::Function, testing};
+
+    #[test]
+    fn what_other_programs_take_explains_some_of_each_delay() {
+        let function = Function { calls: 1.0, sensitivity: 1.0, slack: 0.0 };
+        let mut measured = testing::measured(&[("f", function, 300)]);
+        let mut explained = |processor_wait, others| {
+            let busy = Some(0.9);
+            measured.around =
+                Some(Around { processor_wait, others, processors_busy: busy, ..Around::default() });
+            explains(&measured).map(|of| (of * 1_000.0).round())
+        };
+        assert_eq!(explained(Some(0.4), Some(0.9)), Some(400.0));
+        assert_eq!(explained(Some(0.4), Some(0.45)), Some(200.0));
+        assert_eq!(explained(Some(0.4), Some(0.0)), Some(0.0));
+        assert_eq!(explained(Some(0.4), None), Some(400.0));
+        assert_eq!(explained(Some(0.04), Some(0.9)), None);
+        assert_eq!(explained(None, Some(0.9)), None);
     }
 }
