@@ -12,7 +12,7 @@ use speed_bump_experiment::chips::{
 
 use crate::{
     all, share_of,
-    worlds::{Case, cases},
+    worlds::{Case, cases, recorded},
 };
 
 /// What the design itself costs: the time of its looks, as a share of the time that the chips take.
@@ -50,7 +50,9 @@ pub(crate) fn table(runs: u64, only: Option<&str>) {
          felt: of 99 %, most, mean |\n\
          |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     );
-    for case in cases().into_iter().filter(|case| only.is_none_or(|only| case.name.contains(only))) {
+    for case in
+        cases().into_iter().chain(recorded()).filter(|case| only.is_none_or(|only| case.name.contains(only)))
+    {
         let runs = (runs / case.one_in).max(4);
         println!("| **{}** ({runs} sweeps) | | | | | | | | | |", case.name);
         for &pace in case.paces() {

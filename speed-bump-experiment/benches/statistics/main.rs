@@ -18,6 +18,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod design;
+mod recordings;
 mod whole;
 mod worlds;
 

@@ -3,8 +3,10 @@
 use speed_bump_experiment::chips::{
     design::Asked,
     sweep::{Plan, RULES},
-    world::{Heavy, OpenLoop, Pace, Service, Simulation, World},
+    world::{Heavy, OpenLoop, Pace, Recorded, Recording, Service, Simulation, World},
 };
+
+use crate::recordings::RECORDINGS;
 
 /// Requests a second of the open loop.
 const RATE: f64 = 20.0;
@@ -27,6 +29,7 @@ enum Kind {
     /// With each of the paces.
     Closed(Box<Service>, &'static [Pace]),
     OpenLoop,
+    Recorded(Recording),
 }
 
 const ALL: &[Pace] = &[Pace::Steady, Pace::TwoSpeeds, Pace::Flicker, Pace::Bursts, Pace::Wander, Pace::Drift];
@@ -38,6 +41,7 @@ impl Case {
         match &self.kind {
             Kind::Closed(_, paces) => paces,
             Kind::OpenLoop => TWO_SPEEDS,
+            Kind::Recorded(_) => &[Pace::Steady],
         }
     }
 
@@ -49,6 +53,7 @@ impl Case {
                 Box::new(World::new(service, self.plan.total, seed))
             }
             Kind::OpenLoop => Box::new(OpenLoop::new(RATE, seed)),
+            Kind::Recorded(recording) => Box::new(Recorded::new(recording.clone(), self.truth.clone(), seed)),
         }
     }
 
@@ -140,6 +145,16 @@ pub(crate) fn cases() -> Vec<Case> {
         closed("200 functions, three matter", three_of(200), 480.0, ALL).one_in(10),
         closed("1,000 functions, three matter", three_of(1_000), 1_200.0, TWO_SPEEDS).one_in(50),
     ]
+}
+
+/// The services whose noise `recordings` has.
+pub(crate) fn recorded() -> Vec<Case> {
+    let case = |(name, text): (&'static str, &str)| {
+        let recording = Recording::parse(text).unwrap();
+        let plan = Plan { census: 3.0, chip: recording.chip, total: 120.0 };
+        Case { name, plan, kind: Kind::Recorded(recording), ..Case::closed(name, five(), 120.0, &[]) }
+    };
+    RECORDINGS.into_iter().map(case).collect()
 }
 
 /// Latencies of 11 ms, 20 requests a second.

@@ -3,13 +3,18 @@
 
 mod open_loop;
 mod pace;
+mod recorded;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use statrs::distribution::{ContinuousCDF as _, Normal};
 
 use self::pace::Paces;
-pub use self::{open_loop::OpenLoop, pace::Pace};
+pub use self::{
+    open_loop::OpenLoop,
+    pace::Pace,
+    recorded::{Recorded, Recording},
+};
 
 /// A simulated service under way.
 pub trait Simulation {
