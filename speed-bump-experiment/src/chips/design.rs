@@ -166,7 +166,7 @@ impl Design {
     pub fn draw(&self, random: &mut Pcg64Mcg) -> Vec<(usize, f64)> {
         let bound = self.rules.max_slowdown;
         let may_show = |found: &Found| {
-            let estimated = found.estimated.map(|of| of.sensitivity + SAFE * of.error.min(MAX_ERROR));
+            let estimated = found.estimated.map(most_shown);
             let upper = match estimated {
                 Some(upper) if found.on_then >= MIN_CHIPS => upper,
                 // A few chips may show that it is more, but not that it is less.
@@ -394,6 +394,16 @@ impl Design {
 /// Whether all functions have their turn at once.
 fn is_one_turn(asked: &[Asked]) -> bool {
     asked.windows(2).all(|two| two[0].is_first == two[1].is_first)
+}
+
+/// The most that may show of a function's dose. Where the estimate is mostly noise, only what is sure counts:
+/// after an estimate that is too high by chance doses would be small, and later chips could not correct it.
+fn most_shown(of: Estimated) -> f64 {
+    if of.error > MAX_ERROR {
+        (of.sensitivity - SAFE * of.error).max(SHOWS[1])
+    } else {
+        of.sensitivity + SAFE * of.error
+    }
 }
 
 fn estimated(fit: &Fit, at: usize) -> Estimated {
