@@ -7,6 +7,7 @@ mod origin;
 mod sampling;
 mod sharing;
 mod slice;
+mod started_load;
 mod wait;
 
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ pub use origin::Origin;
 pub use sampling::{Sampled, Sampling};
 pub use sharing::{InCommon, Sharing};
 pub use slice::{Delivered, Mark, Slice, Treatment};
+pub use started_load::StartedLoad;
 pub use wait::Wait;
 
 /// The name of this format. What readers would notice changes the number.
@@ -110,6 +112,9 @@ pub struct Measured {
     /// Times without the usual load.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub load_changes: Vec<LoadChange>,
+    /// The load, if the sweep started it itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<StartedLoad>,
     /// Why it ended before everything was decided or the time was over.
     pub aborted: Option<String>,
     /// Why the measurements are not valid, if that ended the experiment.
@@ -273,6 +278,11 @@ impl Measured {
     /// Why its measurements are not valid, if they are not.
     pub fn not_valid(&self) -> Option<String> {
         load::gone(self).or_else(|| load::driven_away(self)).or_else(|| self.invalid.clone())
+    }
+
+    /// Whether it ended in the phase after the last delay.
+    pub fn delays_were_over(&self) -> bool {
+        self.phases.last().is_some_and(|phase| phase.kind == PhaseKind::Recover)
     }
 
     /// Slices of a phase that count.

@@ -53,6 +53,11 @@ pub trait Subject {
         Ok(None)
     }
 
+    /// When the load was last started again, if the experiment's own command makes it and has ended.
+    fn load_started_again(&self) -> Option<Nanos> {
+        None
+    }
+
     /// Waits until this time.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ pub(crate) mod guard;
 mod keeper;
 mod last_output;
 pub(crate) mod live;
+mod load_command;
 pub(crate) mod machine;
 pub(crate) mod metric;
 mod shell;

@@ -13,18 +13,18 @@ use speed_bump_testing::{
 use crate::planted::{UNIT, planted_tiny, planted_with};
 
 /// Has a command leave the numbers of its shell and of what that has started.
-fn tells_of_itself(file: &Path) -> String {
+pub(crate) fn tells_of_itself(file: &Path) -> String {
     format!("sleep 1000 & echo $$ $! > {0}.new; mv {0}.new {0}", file.display())
 }
 
 /// The processes that a command has reported.
-fn processes(file: &Path) -> Vec<String> {
+pub(crate) fn processes(file: &Path) -> Vec<String> {
     wait_until("the command runs", || Ok(file.exists())).unwrap();
     fs::read_to_string(file).unwrap().split_whitespace().map(str::to_owned).collect()
 }
 
 /// Whether a process is there, and not just its number.
-fn runs(pid: &str) -> bool {
+pub(crate) fn runs(pid: &str) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
@@ -43,7 +43,13 @@ fn a_sweep_that_is_killed_leaves_no_command_behind() {
     let itself = tells_of_itself(&file);
     let metric = format!("command:{itself}; while sleep 0.05; do echo 1; done");
     let (bench, guard) = (format!("{itself}; wait"), format!("command:{itself}; wait"));
-    for flags in [&["--metric", &metric][..], &["--bench", &bench], &["--guard", &guard, UNIT[0], UNIT[1]]] {
+    let load = format!("{itself}; wait");
+    for flags in [
+        &["--metric", &metric][..],
+        &["--bench", &bench],
+        &["--guard", &guard, UNIT[0], UNIT[1]],
+        &["--load", &load, UNIT[0], UNIT[1]],
+    ] {
         let mut sweep = sweep(service.pid(), flags);
         let left = processes(&file);
         assert!(left.len() == 2, "{left:?}");

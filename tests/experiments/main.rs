@@ -4,6 +4,7 @@ mod callers;
 mod commands;
 mod hanging;
 mod load;
+mod load_command;
 mod metrics;
 mod odd_names;
 mod one_session;

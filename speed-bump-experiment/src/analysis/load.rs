@@ -1,7 +1,7 @@
 //! What is said of load that was not there.
 
 use crate::{
-    record::{LoadChange, Measured},
+    record::{LoadChange, Measured, StartedLoad},
     units::Nanos,
 };
 
@@ -62,6 +62,19 @@ fn stopped(change: &LoadChange, begun: Nanos, lasted: Nanos) -> String {
         ),
         (_, None) => format!("the load stopped after {begun}, {then}"),
     }
+}
+
+/// What is said of load that the sweep started again; `None` if it never did.
+pub(crate) fn started_again(load: &StartedLoad) -> Option<String> {
+    let times = match load.started_again_ns.len() {
+        0 => return None,
+        1 => "once".to_owned(),
+        times => format!("{times} times"),
+    };
+    Some(format!(
+        "the load (`{}`) ended by itself and was started again {times}: slices of that time do not count",
+        load.command
+    ))
 }
 
 /// Why the load that did not come back takes all verdicts with it, if there is such a thing.

@@ -152,6 +152,9 @@ pub fn validity(measured: &Measured, design: Option<&Design>) -> Validity {
     for change in came_back.take(LOAD_CHANGES) {
         tell(true, format!("{}: slices of that time do not count", load::said(measured, change)));
     }
+    if let Some(text) = measured.load.as_ref().and_then(load::started_again) {
+        tell(true, text);
+    }
     if let Some(around) = &measured.around {
         around_problems(around).into_iter().for_each(|text| tell(true, text));
     }

@@ -55,6 +55,8 @@ pub(super) struct Load {
     calls: f64,
     /// Units that were under way at its end, where that is known.
     under_way: Option<u64>,
+    /// Whether it was started again, and no unit has come since.
+    is_starting: bool,
     /// Until when it is waited for, while it is.
     pub(super) waits_until: Option<Nanos>,
 }
@@ -137,6 +139,10 @@ impl Runner<'_> {
     /// Whether a slice that was just measured, the last one, was under the load. If it was not, it does not
     /// count, and the load is back.
     pub(super) fn is_under_load(&mut self, block: u32, slice: &Slice) -> Result<bool, Stop> {
+        if slice.marks.contains(&Mark::Load) {
+            self.wait_for_started_load(block)?;
+            return Ok(false);
+        }
         if slice.marks.contains(&Mark::Late) {
             return Ok(true);
         }
@@ -152,6 +158,11 @@ impl Runner<'_> {
             let look = self.look_at_load(block)?;
             if self.load.is_odd(&look) {
                 continue;
+            }
+            // A load asks for nothing any more some time before its command has ended.
+            if self.has_load_started_again(slice.start_ns) {
+                self.drop_slice(first);
+                return Ok(false);
             }
             let is_empty = slice.units == 0.0 && self.load.expected(slice) >= DOZENS;
             if is_empty {
@@ -211,27 +222,63 @@ impl Runner<'_> {
         Ok(slice)
     }
 
+    /// Whether the command that makes the load was started again after this time, or no unit had come since,
+    /// before the slice that was just measured. In the slice of the first unit the load may be there in part.
+    pub(super) fn is_load_starting(&mut self, since: Nanos, has_units: bool) -> bool {
+        let is_new = self.has_load_started_again(since);
+        let was_starting = self.load.is_starting;
+        self.load.is_starting = is_new || was_starting && !has_units;
+        is_new || was_starting
+    }
+
+    /// Whether the command that makes the load ended after this time, and was started again.
+    pub(super) fn has_load_started_again(&self, since: Nanos) -> bool {
+        self.subject.load_started_again().is_some_and(|at| at >= since)
+    }
+
     /// Waits, without delays, until units come as before. Slices from the first odd one on are dropped.
     fn wait_for_load(&mut self, block: u32, first: usize) -> Result<(), Stop> {
-        self.subject.set(&[])?;
         self.drop_since(first);
         let Some(odd) = self.measured.slices.get(first).cloned() else { return Ok(()) };
+        self.load.waits_until = Some(self.waits_for_load_until().0);
+        let last = self.wait_until_as_before(block, &odd)?;
+        self.load.waits_until = None;
+        let now = self.subject.now();
+        self.note_change(&odd, &last, now)
+    }
+
+    /// The same after the load was started again in the latest slice, which no delay explains, and which is
+    /// no change of the load.
+    fn wait_for_started_load(&mut self, block: u32) -> Result<(), Stop> {
+        let Some(odd) = self.measured.slices.last().cloned() else { return Ok(()) };
+        self.wait_until_as_before(block, &odd).map(|_| ())
+    }
+
+    /// Until when load is waited for, and whether all of the time is over then.
+    fn waits_for_load_until(&self) -> (Nanos, bool) {
         let patience = self.subject.now() + Nanos::from(self.options.wait_load);
-        let until = patience.min(self.begun + Nanos::from(self.options.total));
-        self.load.waits_until = Some(until);
+        let ends = self.begun + Nanos::from(self.options.total);
+        (patience.min(ends), ends < patience)
+    }
+
+    /// Waits, without delays, until units come as before this slice. Returns the last one in which they did
+    /// not.
+    fn wait_until_as_before(&mut self, block: u32, odd: &Slice) -> Result<Slice, Stop> {
+        self.subject.set(&[])?;
+        let (until, is_all) = self.waits_for_load_until();
         // The first odd one may have begun under the load.
-        let mut last = self.measured.slices.last().unwrap_or(&odd).clone();
+        let mut last = self.measured.slices.last().unwrap_or(odd).clone();
         let (mut back, mut waits) = (0, 0);
         while back < BACK {
             if self.subject.now() >= until {
                 // What was measured before is nearly all that there was time for.
                 let was_late =
                     until.0.saturating_sub(odd.start_ns.0) < Nanos::from(self.options.total).0 / LATE;
-                if until < patience && was_late {
-                    self.note_change(&odd, &last, until)?;
+                if is_all && was_late {
+                    self.note_change(odd, &last, until)?;
                     return Err(Stop::TimeWithoutLoad);
                 }
-                let change = self.change(&odd, &last, None);
+                let change = self.change(odd, &last, None);
                 let said = load::said(&self.measured, &change);
                 self.measured.load_changes.push(change);
                 return Err(Stop::Load(said));
@@ -248,9 +295,7 @@ impl Runner<'_> {
                 back += 1;
             }
         }
-        self.load.waits_until = None;
-        let now = self.subject.now();
-        self.note_change(&odd, &last, now)
+        Ok(last)
     }
 
     /// Keeps that the load was away until then. Where it goes again and again, and each time while something
@@ -269,7 +314,8 @@ impl Runner<'_> {
             rate: self.load.rate(last),
             calls: self.load.calls_left(),
             unanswered: self.load.under_way,
-            delayed: self.had_delays(odd),
+            // A command that ends by itself is driven away by no delay.
+            delayed: self.had_delays(odd) && !self.has_load_started_again(odd.start_ns),
         }
     }
 

@@ -108,6 +108,9 @@ impl Runner<'_> {
         if guarded && is_short {
             marks.push(Mark::Guarded);
         }
+        if self.is_load_starting(in_force, end.units > start.units) {
+            marks.push(Mark::Load);
+        }
         let slice = Slice {
             phase: self.phase,
             block,

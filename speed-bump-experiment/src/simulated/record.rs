@@ -57,6 +57,7 @@ pub fn record(unit: f64, functions: &[(String, Function, f64)], seed: u64) -> Me
         phases: Vec::new(),
         slices: Vec::new(),
         load_changes: Vec::new(),
+        load: None,
         aborted: None,
         invalid: None,
         guard: None,

@@ -45,6 +45,8 @@ pub(super) struct SweepRequest {
     bench: Option<BenchRequest>,
     #[serde(default)]
     guards: Vec<String>,
+    /// A command that makes the load.
+    load: Option<String>,
     time_ns: Option<u64>,
     wait_load_ns: Option<u64>,
     slice_ns: Option<u64>,
@@ -108,6 +110,7 @@ impl SweepRequest {
                 regex: bench.regex,
                 number: bench.unit_ns.map_or(Captured::PerSecond, |ns| Captured::Time(Nanos(ns))),
             }),
+            load: self.load,
             guards: guards.map_err(|error| RequestError::request(error.to_string()))?,
             time: time(self.time_ns, defaults.time),
             wait_load: time(self.wait_load_ns, defaults.wait_load),

@@ -15,10 +15,28 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::printable::{at_most, printable};
+
 /// Bytes that are kept of the end of a stream: benchmarks print their results last.
 const KEPT: usize = 64 << 10;
 /// How often the reader checks whether the output should be taken.
 const POLL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+
+/// Lines of the output of a failed command in its error.
+const LINES_TOLD: usize = 5;
+/// And characters of each.
+const LONGEST_LINE: usize = 300;
+
+/// The last lines of a text, in one that may be printed.
+pub(super) fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if lines.is_empty() {
+        return "it printed nothing".to_owned();
+    }
+    let last = lines.get(lines.len().saturating_sub(LINES_TOLD)..).unwrap_or_default();
+    let told: Vec<String> = last.iter().map(|line| at_most(printable(line), LONGEST_LINE)).collect();
+    told.join("; ")
+}
 
 /// A thread that reads a command's output. Dropping it ends the thread.
 #[derive(Debug)]
@@ -114,6 +132,15 @@ mod tests {
         to.write_all(b"done").unwrap();
         assert_eq!(said.take(), b"done");
         assert_eq!(to.write_all(b"more").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn the_last_lines_are_told_as_far_as_they_can_be_printed() {
+        assert_eq!(last_lines(" \n\n"), "it printed nothing");
+        assert_eq!(last_lines("1\n2\n3\n4\n5\n 6 \n"), "2; 3; 4; 5; 6");
+        assert_eq!(last_lines("a\x1b[2Jb"), "a\\x1b[2Jb");
+        let long = last_lines(&"x".repeat(5_000));
+        assert!(long.chars().count() <= LONGEST_LINE, "{long}");
     }
 
     #[test]

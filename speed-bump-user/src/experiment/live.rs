@@ -10,6 +10,7 @@ use std::{
 };
 
 use super::{
+    load_command::LoadSeen,
     metric::{Metrics, Reading},
     record::{Candidate, Census, Origin},
     subject::{Counts, Run, Sample, Subject, SubjectError},
@@ -44,6 +45,8 @@ pub(crate) struct Live<'a> {
     dosed: Dosed,
     /// Whether a warning said that a further metric cannot be read.
     told: bool,
+    /// The command that makes the load, if the sweep started one.
+    load: Option<LoadSeen>,
     expiry: Expiry,
 }
 
@@ -72,7 +75,13 @@ impl<'a> Live<'a> {
                 tracing::warn!("doses that have expired could not be taken back: {error}");
             }
         })?;
-        Ok(Self { handle, quit, metrics, functions, doses: BTreeMap::new(), dosed, told: false, expiry })
+        let doses = BTreeMap::new();
+        Ok(Self { handle, quit, metrics, functions, doses, dosed, told: false, load: None, expiry })
+    }
+
+    /// The same service, whose load this command makes.
+    pub(crate) fn under(self, load: Option<LoadSeen>) -> Self {
+        Self { load, ..self }
     }
 }
 
@@ -162,6 +171,10 @@ impl Subject for Live<'_> {
 
     fn finished_run(&mut self) -> Result<Option<Run>, SubjectError> {
         self.metrics.unit.finished_run().map_err(SubjectError::Metric)
+    }
+
+    fn load_started_again(&self) -> Option<Nanos> {
+        self.load.as_ref().and_then(LoadSeen::started_again)
     }
 
     fn wait_until(&mut self, time: Nanos) -> Result<(), SubjectError> {

@@ -50,6 +50,11 @@ impl ShellCommand {
         i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
     }
 
+    /// Whether the command itself has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.status.is_some() || self.pid().is_none_or(has_ended)
+    }
+
     /// Ends the process group, and returns the exit status of the command itself.
     pub(super) fn end(&mut self) -> io::Result<ExitStatus> {
         if let Some(status) = self.status {

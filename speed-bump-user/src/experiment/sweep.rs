@@ -10,6 +10,7 @@ mod choose;
 mod clients;
 mod error;
 mod find;
+mod load;
 mod observer;
 mod options;
 mod outlook;
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 use super::{
     guard::{Condition, Guards},
     live::{Counted, Live},
+    load_command::LoadCommand,
     machine::Surroundings,
     record::{Experiment, Measured},
     run,
@@ -114,6 +116,8 @@ impl Sweep {
 
 /// The results of the preparation.
 struct Prepared {
+    /// The load, if the sweep started one.
+    load: Option<LoadCommand>,
     units: Units,
     guards: Option<Guards>,
     /// The session of the census, which continues.
@@ -138,9 +142,10 @@ impl Context<'_> {
         if let Some(text) = options.unbounded() {
             observer.warning(&text);
         }
+        let load = load::start(options.load.as_deref(), quit, observer)?;
         let or_guarded = |error| match guards.as_ref().and_then(Guards::broken) {
             Some(why) => SweepError::Guarded(why.to_owned()),
-            None => error,
+            None => load.as_ref().and_then(LoadCommand::failed).map_or(error, SweepError::Load),
         };
         let (mut units, targets, found, session) = match &options.functions {
             Some(targets) => (units, targets.clone().kept().map_err(PrepareError::from)?, None, None),
@@ -169,7 +174,7 @@ impl Context<'_> {
         measured.rules.closed_loop |= clients::are_none(self.processes, options.children, waits.as_deref());
         measured.waits = waits.unwrap_or_default();
         measured.sampling = found.as_ref().map(Found::record);
-        Ok(Prepared { units, guards, session, counted, seen, measured })
+        Ok(Prepared { load, units, guards, session, counted, seen, measured })
     }
 
     /// `sweep of process 4711, for 120s in all`. Printed before files are read.
@@ -186,12 +191,12 @@ impl Context<'_> {
         begun: Instant,
         observer: &mut dyn Observer,
     ) -> Result<Measured, SweepError> {
-        let Prepared { units, guards, session, counted, seen, measured } = prepared;
+        let Prepared { load, units, guards, session, counted, seen, measured } = prepared;
         observer.step(Step::Attach);
         // If the unit's metric needs times of calls, they are timed during the whole experiment.
         let retimed = session.time_calls(units.times_calls());
         if self.quit.is_asked() {
-            return Err(stopped_by(guards.as_ref()));
+            return Err(stopped_by(guards.as_ref(), load.as_ref()));
         }
         retimed?;
         let handle = session.handle;
@@ -206,7 +211,8 @@ impl Context<'_> {
         let children = self.options.children;
         let before = Surroundings::now(self.processes, children);
         let subject = Live::new(&handle, self.quit, metrics, counted.functions);
-        let mut subject = subject.map_err(SweepError::system("cannot start a thread"))?;
+        let subject = subject.map_err(SweepError::system("cannot start a thread"))?;
+        let mut subject = subject.under(load.as_ref().map(LoadCommand::seen).cloned());
         let mut measured = run::run(&mut subject, &options, measured, &mut |measured, now| {
             observer.slice(measured, now, &handle);
         });
@@ -221,6 +227,7 @@ impl Context<'_> {
             measured.aborted = Some(format!("a guard ended it: {why}"));
             measured.guard = Some(why.to_owned());
         }
+        load::put_in(&mut measured, load.as_ref());
         Ok(measured)
     }
 
@@ -243,8 +250,11 @@ impl Context<'_> {
 }
 
 /// The error for the reason that ended it before the first slice.
-fn stopped_by(guards: Option<&Guards>) -> SweepError {
-    guards.and_then(Guards::broken).map_or(SweepError::Stopped, |why| SweepError::Guarded(why.to_owned()))
+fn stopped_by(guards: Option<&Guards>, load: Option<&LoadCommand>) -> SweepError {
+    match guards.and_then(Guards::broken) {
+        Some(why) => SweepError::Guarded(why.to_owned()),
+        None => load.and_then(LoadCommand::failed).map_or(SweepError::Stopped, SweepError::Load),
+    }
 }
 
 /// Why calls were missed, in the census or later, each reason once.

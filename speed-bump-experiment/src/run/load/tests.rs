@@ -243,6 +243,69 @@ fn delays_that_drive_clients_away_leave_no_verdict() {
     assert!(found.factors.iter().all(|of| of.verdict == Verdict::Undecided), "{found:#?}");
 }
 
+/// A load that lasts for so many ns. Its command ends 50 ms later and is started again; requests come after
+/// another 0.25 s.
+struct Repeated {
+    service: Simulated,
+    lasts: f64,
+    /// When it was started each time.
+    started: Vec<f64>,
+}
+
+impl Subject for Repeated {
+    fn set(&mut self, doses: &[(u32, Nanos)]) -> Result<Nanos, SubjectError> {
+        self.service.set(doses)
+    }
+
+    fn sample(&mut self) -> Result<Sample, SubjectError> {
+        self.service.sample()
+    }
+
+    fn load_started_again(&self) -> Option<Nanos> {
+        let now = self.now();
+        let mut started = self.started.iter().map(|at| Nanos(*at as u64));
+        started.rfind(|at| *at <= now)
+    }
+
+    fn wait_until(&mut self, time: Nanos) -> Result<(), SubjectError> {
+        let now = self.now().0 as f64;
+        let ends = self.started.last().map_or(now, |at| *at) + self.lasts;
+        if time.0 as f64 > ends {
+            self.service.wait_until(Nanos(ends as u64))?;
+            self.service.change_load(0.0, 0.0);
+            self.service.change_load(0.3 * SECOND, 1.0);
+            self.started.push(ends + 0.05 * SECOND);
+        }
+        self.service.wait_until(time)
+    }
+
+    fn now(&self) -> Nanos {
+        self.service.now()
+    }
+}
+
+/// What ends by itself is no load that was driven away, however often.
+#[test]
+fn load_that_is_started_again_costs_the_slices_of_that_time_alone() {
+    for seed in 0..3 {
+        let functions =
+            ONE.map(|(name, sensitivity, own)| (name, Function { calls: 5.0, sensitivity, slack: 0.0 }, own));
+        let mut measured = testing::measured(&functions);
+        (measured.seed, measured.rules.closed_loop) = (seed, true);
+        let of = functions.map(|(_, function, _)| function).into();
+        let service = Simulated::new(MS, of, Noise::White(0.02), seed);
+        let mut subject = Repeated { service, lasts: 3.0 * SECOND, started: vec![SECOND] };
+        let measured = run(&mut subject, &options(), measured, &mut |_, _| {});
+        let found = findings(&measured);
+        let shown = || format!("{seed} {found:#?} {:#?}", measured.phases);
+        let expected = [("render", Verdict::Matters), ("score", Verdict::DoesNotMatter)];
+        assert_eq!(verdicts(&found), expected, "{}", shown());
+        assert!(found.validity.holds && measured.load_changes.is_empty(), "{}", shown());
+        assert!(subject.started.len() > 2, "{}", shown());
+        assert!(measured.slices.iter().all(|slice| !slice.counts() || slice.units > 20.0), "{}", shown());
+    }
+}
+
 /// A service that answers "busy" when it is slower does more units, and no more work.
 #[test]
 fn units_that_come_faster_with_delays_are_no_measure_of_work() {

@@ -28,6 +28,9 @@ Examples:
   sudo speed-bump-ebpf sweep --pid 4711 --bench './bench.sh' --bench-regex 'requests/sec: ([0-9.]+)' \\
       --metric prometheus:http://localhost:8000/metrics#errors_total
 
+  # Start the load with the sweep, and end it with the sweep
+  sudo speed-bump-ebpf sweep --pid 4711 --load 'wrk -c 8 -d 1h http://localhost:8000/'
+
   # Keep all measurements, and print the report again
   sudo speed-bump-ebpf sweep --pid 4711 -t '*/app.py:*' --progress '*/app.py:handle' --json out.json
   speed-bump-ebpf report out.json
@@ -69,11 +72,17 @@ pub struct SweepArgs {
     #[arg(long = "guard", value_name = "CONDITION")]
     pub guards: Vec<Condition>,
 
+    /// Start this command, in /bin/sh, to make the load of the service, and wait for the first units of work.
+    /// The sweep starts it again if it ends with success, ends with it if it fails, and ends it at the end
+    #[arg(long, value_name = "CMD", conflicts_with = "command")]
+    pub load: Option<String>,
+
     /// How long the whole sweep may take, including preparation
     #[arg(long = "for", value_name = "TIME", value_parser = span, default_value = "120s")]
     pub time: Duration,
 
-    /// How long to wait, without delays, if the load goes away; then the experiment ends without a verdict
+    /// How long to wait, without delays, if the load goes away; then the experiment ends without a verdict.
+    /// Also how long to wait for the first unit of work after --load
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "30s")]
     pub wait_load: Duration,
 

@@ -22,6 +22,7 @@ pub(super) fn from_flags(arguments: &SweepArgs, environment: &Environment) -> Re
         units: arguments.units.named.clone(),
         bench: benchmark(&arguments.units.bench),
         guards: arguments.guards.clone(),
+        load: arguments.load.clone(),
         time: arguments.time,
         wait_load: arguments.wait_load,
         slice: arguments.slice,

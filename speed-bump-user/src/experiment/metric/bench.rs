@@ -13,7 +13,7 @@ use regex_automata::meta::Regex;
 use super::{Metric, Reading};
 use crate::{
     experiment::{
-        last_output::LastOutput,
+        last_output::{LastOutput, last_lines},
         record::{By, Quantity},
         shell::{ShellCommand, wait_for},
         subject,
@@ -29,8 +29,6 @@ const MAX: u32 = 10;
 const MIN_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the first run may take.
 const FIRST_PATIENCE: Duration = Duration::from_secs(600);
-/// Lines of the output of a failed run in its error.
-const LINES_TOLD: usize = 5;
 
 /// The meaning of the number that a run prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,15 +209,6 @@ impl Metric for Bench {
         self.done.latency = latency.map(|latency| self.done.latency.unwrap_or_default() + latency);
         Ok(Some(subject::Run { start, end, units, latency }))
     }
-}
-
-/// The last lines of a text, in one.
-fn last_lines(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    if lines.is_empty() {
-        return "it printed nothing".to_owned();
-    }
-    lines.get(lines.len().saturating_sub(LINES_TOLD)..).unwrap_or_default().join("; ")
 }
 
 #[cfg(test)]

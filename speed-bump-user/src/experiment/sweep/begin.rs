@@ -82,6 +82,7 @@ pub(super) fn begin(options: &Options, units: &Units, counted: &Counted) -> Resu
         phases: Vec::new(),
         slices: Vec::new(),
         load_changes: Vec::new(),
+        load: None,
         aborted: None,
         invalid: None,
         guard: None,

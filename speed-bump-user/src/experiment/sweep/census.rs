@@ -63,13 +63,14 @@ pub(super) fn count(
     let handle = &session.handle;
     let time = census_time(options.time);
     let timed = if times { " and timing" } else { "" };
-    observer.line(&format!("census: counting{timed} calls for {}", Nanos::from(time)));
-    observer.step(Step::Census);
     let system = SweepError::system("cannot read the counters");
     units.open()?;
     let of_targets = session.places.get(..units.targets()).unwrap_or_default();
     let (metrics, source) = (&mut units.metrics, &units.source);
     metrics.begin(handle.controls(), of_targets).map_err(&system)?;
+    context.wait_for_units(&mut *metrics.unit, source, Some(handle), observer)?;
+    observer.line(&format!("census: counting{timed} calls for {}", Nanos::from(time)));
+    observer.step(Step::Census);
     let (target, runs) = (metrics.unit.target(), metrics.unit.is_of_runs());
     let ended = |error| SweepError::before_slices(error, source);
     if runs {

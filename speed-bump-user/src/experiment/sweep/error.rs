@@ -79,6 +79,22 @@ pub enum SweepError {
         /// Units after.
         after: f64,
     },
+    /// The load could not be started, or ended, with the reason.
+    #[error("{0}")]
+    Load(String),
+    /// The load makes no work.
+    #[error(
+        "{unit}: no unit of work was done within {waited} after the load was started: `{command}` still \
+         runs. Does it ask this service? --wait-load gives it more time"
+    )]
+    LoadWithoutUnits {
+        /// Unit of work, as the command line names it.
+        unit: String,
+        /// The command that makes the load.
+        command: String,
+        /// How long nothing was counted.
+        waited: Nanos,
+    },
     /// No function was called.
     #[error("none of the selected functions was called: nothing to experiment on")]
     NotCalled,
@@ -167,6 +183,8 @@ impl SweepError {
             | Self::Metric { .. }
             | Self::NoUnits { .. }
             | Self::JumpedBack { .. }
+            | Self::Load(_)
+            | Self::LoadWithoutUnits { .. }
             | Self::NotCalled
             | Self::NoTimeLeft { .. }
             | Self::NoRoom(_)

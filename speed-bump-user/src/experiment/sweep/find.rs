@@ -51,6 +51,7 @@ pub(super) fn find(
             session = Some(context.session(None, &own, false, Notices::All, observer)?);
         }
         let handle = session.as_ref().map(|session| &session.handle);
+        context.wait_for_units(&mut *units.metrics.unit, &units.source, handle, observer)?;
         Found::sample(context, &mut units_done(&mut *units.metrics.unit, handle), observer)?
     };
     observer.step(Step::CountCalls);

@@ -41,6 +41,8 @@ pub enum Step {
     Prepare,
     /// Reading files and attaching probes.
     Attach,
+    /// Waiting for units of work after the load was started.
+    Load,
     /// Sampling stacks.
     Sample,
     /// Counting calls, to choose functions and the unit of work.
@@ -54,6 +56,7 @@ impl fmt::Display for Step {
         f.write_str(match self {
             Self::Prepare => "prepare",
             Self::Attach => "attach",
+            Self::Load => "load",
             Self::Sample => "sample",
             Self::CountCalls => "count calls",
             Self::Census => "census",

@@ -29,6 +29,9 @@ pub struct Options {
     pub bench: Option<Benchmark>,
     /// Conditions that end the sweep when they do not hold.
     pub guards: Vec<Condition>,
+    /// A command that makes the load, for `/bin/sh`: the sweep starts it before it measures anything, starts
+    /// it again if it ends with success, and ends it at its own end. Not with `bench`.
+    pub load: Option<String>,
     /// How long the whole sweep may take, including preparation.
     pub time: Duration,
     /// How long to wait if the load goes away.
@@ -76,6 +79,7 @@ impl Default for Options {
             units: Vec::new(),
             bench: None,
             guards: Vec::new(),
+            load: None,
             time: Duration::from_secs(120),
             wait_load: Duration::from_secs(30),
             slice: None,
@@ -120,6 +124,12 @@ pub enum OptionError {
         /// The most that is allowed.
         max_slowdown: f64,
     },
+    /// A benchmark and a load.
+    #[error("`load` and `bench`: a benchmark makes its own load, so the sweep takes one of them")]
+    LoadAndBench,
+    /// A load that is no command.
+    #[error("`load` is empty: it is a command that makes the load, as 'wrk -d 1h http://localhost:8000/'")]
+    NoLoad,
     /// A delay of a call that is too long.
     #[error("`longest_call` is {0}: the longest delay of a call is {longest}", longest = Nanos::MAX_DELAY)]
     LongestCall(Nanos),
@@ -138,6 +148,12 @@ impl Options {
         }
         if let Some(dose) = self.doses.iter().copied().find(|dose| *dose > max_slowdown) {
             return Err(OptionError::Dose { dose, max_slowdown });
+        }
+        if self.load.is_some() && self.bench.is_some() {
+            return Err(OptionError::LoadAndBench);
+        }
+        if self.load.as_ref().is_some_and(|command| command.trim().is_empty()) {
+            return Err(OptionError::NoLoad);
         }
         if let Some(longest) = self.longest_call.filter(|longest| *longest > Nanos::MAX_DELAY) {
             return Err(OptionError::LongestCall(longest));
@@ -217,6 +233,18 @@ mod tests {
         let check = |doses: &[f64]| Options { doses: doses.to_vec(), ..Options::default() }.check();
         assert_eq!(check(&[0.05, 0.2]), Ok(()));
         assert_eq!(check(&[0.05, 0.4]), Err(OptionError::Dose { dose: 0.4, max_slowdown: 0.2 }));
+    }
+
+    #[test]
+    fn a_load_is_a_command_and_no_benchmark() {
+        let number = Captured::PerSecond;
+        let bench = Some(Benchmark { command: "true".to_owned(), regex: None, number });
+        let check = |load: &str, bench: &Option<Benchmark>| {
+            Options { load: Some(load.to_owned()), bench: bench.clone(), ..Options::default() }.check()
+        };
+        assert_eq!(check("sleep 1000", &None), Ok(()));
+        assert_eq!(check("sleep 1000", &bench), Err(OptionError::LoadAndBench));
+        assert_eq!(check(" ", &None), Err(OptionError::NoLoad));
     }
 
     #[test]
