@@ -11,6 +11,7 @@ pub mod carry_over;
 pub mod design;
 pub mod draw;
 pub mod forecast;
+pub mod influence;
 pub mod regression;
 pub mod sequence;
 pub mod sweep;

@@ -22,6 +22,12 @@ impl LatencyCounts {
         Self(Arc::new(between(&earlier.0, &self.0)))
     }
 
+    /// Buckets with requests, and how many are in each.
+    pub fn buckets(&self) -> Vec<(u16, u32)> {
+        let counted = (0..).zip(&self.0.buckets).filter(|(_, count)| **count > 0);
+        counted.map(|(bucket, count)| (bucket, u32::try_from(*count).unwrap_or(u32::MAX))).collect()
+    }
+
     /// As [`quantile`].
     pub fn quantile(&self, share: f64) -> Option<Nanos> {
         quantile(&self.0, share)

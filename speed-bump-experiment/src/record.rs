@@ -1,6 +1,7 @@
 //! The measurements of an experiment, in the form of its JSON. Every printed number comes from here.
 
 mod around;
+mod compared;
 mod load_change;
 mod metrics;
 mod origin;
@@ -20,6 +21,7 @@ use super::analysis::{
 };
 use crate::{TargetKind, units::Nanos};
 pub use around::{Around, ThreadTime};
+pub use compared::By;
 pub use load_change::LoadChange;
 pub use metrics::{MetricReading, Quantiles, Quantity};
 pub use origin::Origin;
@@ -161,17 +163,6 @@ pub struct Unit {
     pub source: String,
 }
 
-/// Which time per unit the experiment compares between slices with and without delays.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum By {
-    /// The time of a slice divided by its units, the inverse of throughput.
-    #[default]
-    Throughput,
-    /// The mean time that a unit takes from its beginning to its end.
-    Latency,
-}
-
 /// A function that may be delayed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
@@ -280,6 +271,11 @@ impl Measured {
         load::gone(self).or_else(|| load::driven_away(self)).or_else(|| self.invalid.clone())
     }
 
+    /// Whether units are runs of a benchmark, one a slice.
+    pub(crate) fn is_of_runs(&self) -> bool {
+        self.unit.source.starts_with("--bench ")
+    }
+
     /// Whether it ended in the phase after the last delay.
     pub fn delays_were_over(&self) -> bool {
         self.phases.last().is_some_and(|phase| phase.kind == PhaseKind::Recover)
@@ -340,18 +336,35 @@ impl Measured {
         }
     }
 
-    /// Calls of a candidate per unit, from the census.
+    /// Calls of a candidate per unit, from the census. If a quantile of latency is compared: per unit that
+    /// calls it. A quantile moves by as much as the units near it do, and not by the mean of all units.
     pub fn calls_per_unit(&self, candidate: &Candidate) -> f64 {
-        candidate.calls as f64 / self.census.units.max(1.0)
+        candidate.calls as f64 / self.units_of(candidate)
     }
 
-    /// Own time of a candidate per unit, in ns, from the census.
+    /// Own time of a candidate per unit, in ns, as calls are per unit.
     pub fn own_per_unit(&self, candidate: &Candidate) -> Option<f64> {
-        candidate.own_ns.map(|own| self.per_unit(own))
+        candidate.own_ns.map(|own| own.0 as f64 / self.units_of(candidate))
     }
 
-    /// A time of the census, per unit, in ns.
-    pub(crate) fn per_unit(&self, time: Nanos) -> f64 {
-        time.0 as f64 / self.census.units.max(1.0)
+    /// Waiting time of a candidate per unit, in ns, as calls are per unit.
+    pub(crate) fn waited_per_unit(&self, candidate: &Candidate) -> Option<f64> {
+        candidate.waited_ns.map(|waited| waited.0 as f64 / self.units_of(candidate))
+    }
+
+    /// The share of all units that call a candidate, as far as that counts: at most, and 1 unless a quantile
+    /// of latency is compared.
+    pub(crate) fn share_of_units(&self, candidate: &Candidate) -> f64 {
+        self.units_of(candidate) / self.census.units.max(1.0)
+    }
+
+    /// The units that the calls of a candidate are of. It is not known which units call it: no more than
+    /// there are calls.
+    fn units_of(&self, candidate: &Candidate) -> f64 {
+        let all = self.census.units.max(1.0);
+        match self.by.quantile() {
+            Some(_) => all.min(candidate.calls as f64).max(1.0),
+            None => all,
+        }
     }
 }

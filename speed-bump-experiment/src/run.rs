@@ -27,7 +27,7 @@ use super::{
     groups::GroupBy,
     outliers,
     plan::forecast,
-    record::{By, Census, Measured, Phase, PhaseKind, Treatment},
+    record::{By, Census, Measured, Phase, PhaseKind, Slice, Treatment},
     subject::{Subject, SubjectError},
 };
 use crate::units::Nanos;
@@ -66,6 +66,8 @@ pub struct Options {
     pub quick: bool,
     /// Whether to delay nothing, and record chips alone.
     pub record: bool,
+    /// The quantile of latency that is compared, if one is, as a share of units.
+    pub quantile: Option<f64>,
 }
 
 /// What an experiment is doing.
@@ -95,6 +97,7 @@ impl Options {
             wait_load: Duration::from_secs(30),
             quick: false,
             record: false,
+            quantile: None,
         }
     }
 }
@@ -216,8 +219,9 @@ impl Runner<'_> {
         self.choose_measure();
         let arms = arms(&mut self.measured, self.unit, self.options.group);
         let unit = if self.options.runs { self.pace_of_runs() } else { self.pace };
-        // Little's law.
-        let latency = self.latency.filter(|_| self.options.quick);
+        // Little's law. The units that a quantile is about take as long as that.
+        let compared = self.measured.by.quantile().map(|_| self.unit);
+        let latency = compared.or(self.latency).filter(|_| self.options.quick);
         let under_way = latency.map(|latency| latency / self.pace);
         let census = self.times.slice;
         self.times = times(self.options, Pace { unit, under_way });
@@ -241,7 +245,8 @@ impl Runner<'_> {
     fn tell_forecast(&mut self, arms: &[Treatment]) {
         let asked = Chips::new(&self.measured, arms.to_vec(), self.unit).asked(&self.measured);
         let total = Nanos::from(self.options.total);
-        let said = forecast(&asked, rules(&self.measured), self.noise, self.times, total);
+        let noise = self.noise_of_influence().unwrap_or(self.noise);
+        let said = forecast(&asked, rules(&self.measured), noise, self.times, total);
         if let (Some(said), Some(census)) = (said, self.measured.phases.last_mut()) {
             census.outcome += &format!("; {said}");
         }
@@ -323,15 +328,32 @@ impl Runner<'_> {
         if units > 0.0 {
             let pace = span / units;
             let latency = latency.map(|latency| latency / units).filter(|latency| *latency > 0.0);
-            self.unit = match (self.measured.by, latency) {
-                (By::Latency, Some(latency)) => latency,
-                (By::Latency | By::Throughput, _) => pace,
+            let quantile = findings::influence(&self.measured, self.measured.of_phase(phase));
+            self.unit = match (self.measured.by, quantile, latency) {
+                (By::Throughput, ..) | (_, None, None) => pace,
+                (_, Some(quantile), _) => quantile.quantile(),
+                (_, None, Some(latency)) => latency,
             };
             // Later, the guard compares with the latest slice.
             if phase == PhaseKind::Census {
                 (self.pace, self.latency) = (pace, latency);
             }
         }
+    }
+
+    /// By what share of the quantile that is compared slices without delays differ in what they say of it;
+    /// `None` if no quantile is compared.
+    fn noise_of_influence(&self) -> Option<f64> {
+        let controls = || self.measured.of_phase(PhaseKind::Census);
+        let influence = findings::influence(&self.measured, controls())?;
+        let said: Vec<f64> = controls().filter_map(|slice| influence.mean(&slice.latencies)).collect();
+        let mean = said.iter().sum::<f64>() / said.len().max(1) as f64;
+        let squares: f64 = said.iter().map(|of| (of - mean).powi(2)).sum();
+        let deviation = (squares / (said.len() as f64 - 1.0).max(1.0)).sqrt();
+        // The chips have other lengths.
+        let of_census = controls().map(Slice::span).sum::<f64>() / said.len().max(1) as f64;
+        let longer = of_census / (self.times.slice.0 as f64).max(1.0);
+        Some(deviation / influence.quantile() * longer.sqrt())
     }
 
     /// By what share slices without delays differ from each other: from the one before, so that what changes

@@ -29,6 +29,7 @@ pub(crate) fn slice(phase: PhaseKind, block: u32, treatment: Treatment, units: f
         units,
         latency_ns: None,
         quantiles: None,
+        latencies: Vec::new(),
         idle_ns: None,
         failed: None,
         metrics: BTreeMap::new(),

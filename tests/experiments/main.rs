@@ -11,6 +11,7 @@ mod one_session;
 mod own_code;
 mod pages;
 mod planted;
+mod quantiles;
 mod share;
 mod sweep;
 // Tests run in the order of their names.

@@ -31,7 +31,7 @@ pub(crate) fn looks() {
             // Where each chip takes another time, nothing is decided.
             let time = 1.0 + 10.0 * random.random::<f64>();
             let begun = Instant::now();
-            if design.add(Chip { time, doses, delivered, follows: true }) {
+            if design.add(Chip { time, doses, delivered, follows: true, ..Chip::default() }) {
                 sum += begun.elapsed();
                 longest = longest.max(begun.elapsed());
             }

@@ -3,13 +3,17 @@
 use speed_bump_experiment::chips::{
     design::Asked,
     sweep::{Plan, RULES},
-    world::{Heavy, OpenLoop, Pace, Recorded, Recording, Service, Simulation, World},
+    world::{Heavy, OpenLoop, Pace, Recorded, Recording, Requests, Service, Simulation, World},
 };
 
 use crate::recordings::RECORDINGS;
 
 /// Requests a second of the open loop.
 const RATE: f64 = 20.0;
+/// How long a request takes, in seconds.
+const LATENCY: f64 = 0.0112;
+/// Requests a second of the services whose quantiles are compared.
+const REQUESTS: f64 = 200.0;
 /// What its true sensitivities are measured over, in seconds.
 const LONG: f64 = 20_000.0;
 
@@ -30,16 +34,20 @@ enum Kind {
     Closed(Box<Service>, &'static [Pace]),
     OpenLoop,
     Recorded(Recording),
+    /// With each of the paces, where doses are shares of so many seconds.
+    Requests(f64, &'static [Pace]),
 }
 
 const ALL: &[Pace] = &[Pace::Steady, Pace::TwoSpeeds, Pace::Flicker, Pace::Bursts, Pace::Wander, Pace::Drift];
 const TWO_SPEEDS: &[Pace] = &[Pace::TwoSpeeds];
+const STEADY: &[Pace] = &[Pace::Steady];
+const BURSTS: &[Pace] = &[Pace::Bursts];
 
 impl Case {
     /// The paces of the machine that it is tried with.
     pub(crate) fn paces(&self) -> &'static [Pace] {
         match &self.kind {
-            Kind::Closed(_, paces) => paces,
+            Kind::Closed(_, paces) | Kind::Requests(_, paces) => paces,
             Kind::OpenLoop => TWO_SPEEDS,
             Kind::Recorded(_) => &[Pace::Steady],
         }
@@ -54,6 +62,9 @@ impl Case {
             }
             Kind::OpenLoop => Box::new(OpenLoop::new(RATE, seed)),
             Kind::Recorded(recording) => Box::new(Recorded::new(recording.clone(), self.truth.clone(), seed)),
+            Kind::Requests(unit, _) => {
+                Box::new(Requests::new(REQUESTS, *unit, pace, self.plan.total + 10.0, seed))
+            }
         }
     }
 
@@ -142,6 +153,10 @@ pub(crate) fn cases() -> Vec<Case> {
         closed("units of 1 s", units(1.0, 0.1), 4_800.0, ALL),
         closed("units of 5 s", units(5.0, 0.1), 4_800.0, ALL),
         open_loop(),
+        quantile("p50 of requests", 0.5, STEADY),
+        quantile("p99 of requests", 0.99, STEADY),
+        quantile("p99 of requests, two speeds", 0.99, TWO_SPEEDS),
+        quantile("p99 of requests, bursts", 0.99, BURSTS),
         closed("200 functions, three matter", three_of(200), 480.0, ALL).one_in(10),
         closed("1,000 functions, three matter", three_of(1_000), 1_200.0, TWO_SPEEDS).one_in(50),
     ]
@@ -151,10 +166,33 @@ pub(crate) fn cases() -> Vec<Case> {
 pub(crate) fn recorded() -> Vec<Case> {
     let case = |(name, text): (&'static str, &str)| {
         let recording = Recording::parse(text).unwrap();
-        let plan = Plan { census: 3.0, chip: recording.chip, total: 120.0 };
+        let plan = Plan { census: 3.0, chip: recording.chip, ..Plan::new(0.01, 120.0) };
         Case { name, plan, kind: Kind::Recorded(recording), ..Case::closed(name, five(), 120.0, &[]) }
     };
     RECORDINGS.into_iter().map(case).collect()
+}
+
+/// Latencies of 8 ms, and of 20 ms each fiftieth time, 200 requests a second.
+fn quantile(name: &'static str, share: f64, paces: &'static [Pace]) -> Case {
+    let unit = Requests::quantile(share, 1.0, paces[0], &[], LONG);
+    let own = [0.1, 0.3, 0.1, 0.1];
+    Case {
+        name,
+        asked: own.iter().map(|&own| Asked { share: Some(own), thread: 0, is_first: true }).collect(),
+        truth: (0..3)
+            .map(|at| Requests::sensitivity(share, unit, paces[0], at, 0.1, LONG))
+            .chain([0.0])
+            .collect(),
+        plan: Plan {
+            quantile: Some((share, unit * 1e9)),
+            latency: Some(unit),
+            // As the tool has it: four times the quantile.
+            chip: (4.0 * unit).max(8.0 / REQUESTS),
+            ..Plan::new(1.0 / REQUESTS, 480.0)
+        },
+        one_in: 1,
+        kind: Kind::Requests(unit, paces),
+    }
 }
 
 /// Latencies of 11 ms, 20 requests a second.
@@ -169,7 +207,7 @@ fn open_loop() -> Case {
             .map(|(at, &own)| Asked { share: Some(own), thread: thread(at), is_first: true })
             .collect(),
         truth: (0..own.len()).map(|at| OpenLoop::sensitivity(RATE, at, 0.1, LONG)).collect(),
-        plan: Plan::new(1.0 / RATE, 480.0),
+        plan: Plan { latency: Some(LATENCY), ..Plan::new(1.0 / RATE, 480.0) },
         one_in: 1,
         kind: Kind::OpenLoop,
     }

@@ -7,7 +7,10 @@ use serde::Serialize;
 
 use super::{findings::interval, replay::Chips};
 use crate::{
-    chips::{design::Estimated, regression::fit},
+    chips::{
+        design::Estimated,
+        regression::{Fitting, fit},
+    },
     record::{Measured, PhaseKind},
 };
 
@@ -60,6 +63,10 @@ pub struct Bend {
 
 /// The curves of the arms that the ladder tried, by number. A unit takes so many ns.
 pub(crate) fn curves(measured: &Measured, chips: &Chips, unit: f64) -> BTreeMap<usize, Curve> {
+    // A chip has too few units for a quantile.
+    if measured.by.quantile().is_some() {
+        return BTreeMap::new();
+    }
     let rungs: Vec<_> = measured
         .of_phase(PhaseKind::Ladder)
         // Delays that the bound on threads left out would look hidden.
@@ -90,7 +97,7 @@ pub(crate) fn curves(measured: &Measured, chips: &Chips, unit: f64) -> BTreeMap<
     let times: Vec<f64> = rungs.iter().map(|chip| chip.time).collect();
     let is_on = |row: usize, column: usize| f64::from(u8::from(column_of[row] == Some(column)));
     let on = DMatrix::from_fn(rungs.len(), columns.len(), is_on);
-    let Some(fit) = fit(&times, &on) else { return BTreeMap::new() };
+    let Some(fit) = fit(&times, &on, Fitting::USUAL) else { return BTreeMap::new() };
     let mut curves: BTreeMap<usize, Vec<Dose>> = BTreeMap::new();
     for (column, (arm, dose, blocks)) in columns.into_iter().enumerate() {
         if blocks < MIN_CHIPS {

@@ -108,7 +108,7 @@ impl Factor {
             origin: candidate.origin,
             calls_per_unit: measured.calls_per_unit(candidate),
             own_ns_per_unit: measured.own_per_unit(candidate),
-            waited_ns_per_unit: candidate.waited_ns.map(|waited| measured.per_unit(waited)),
+            waited_ns_per_unit: measured.waited_per_unit(candidate),
             sensitivity: None,
             low: None,
             high: None,

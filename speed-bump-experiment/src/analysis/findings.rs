@@ -17,7 +17,10 @@ use super::{
     verdict::Verdict,
 };
 use crate::{
-    chips::design::{self, Estimated},
+    chips::{
+        design::{self, Estimated},
+        influence::Influence,
+    },
     record::{By, Candidate, Measured, PhaseKind, Slice, Treatment},
     units::Nanos,
 };
@@ -67,7 +70,9 @@ pub fn findings(measured: &Measured) -> Findings {
     validity.holds = !validity.problems.iter().any(|problem| problem.fatal);
     let any = replayed.as_ref().and_then(|replayed| replayed.design.any());
     let open_loop = open_loop(measured, reacts(any) || factors.iter().any(shows));
-    let threads = replayed.as_ref().map(|of| threads(measured, of, &factors, unit)).unwrap_or_default();
+    // No thread sets the pace of the slowest requests alone.
+    let of_threads = replayed.as_ref().filter(|_| measured.by.quantile().is_none());
+    let threads = of_threads.map(|of| threads(measured, of, &factors, unit)).unwrap_or_default();
     scarce::withhold(measured, &mut factors);
     as_their_thread(&threads, &mut factors);
     factors.extend(untried(measured, &factors, unit));
@@ -94,7 +99,8 @@ pub fn findings(measured: &Measured) -> Findings {
     }
     rank(&mut factors);
     let by_thread = if withheld.is_some() { Vec::new() } else { threads };
-    let verdict = sentence(&factors, &by_thread, withheld, measured.aborted.as_deref());
+    let whole = measured.by.whole();
+    let verdict = sentence(&factors, &by_thread, withheld, measured.aborted.as_deref(), whole);
     let further = replayed.map(|replayed| further(measured, &replayed, &factors)).unwrap_or_default();
     Findings { time_per_unit_ns: unit, open_loop, validity, verdict, by_thread, factors, further }
 }
@@ -102,9 +108,25 @@ pub fn findings(measured: &Measured) -> Findings {
 /// Time per unit without delays, in ns: that of the census, or where a record has none, of all slices without
 /// delays.
 pub(crate) fn unit(measured: &Measured) -> Option<f64> {
+    let all = || measured.slices.iter().filter(|slice| slice.counts());
+    if measured.by.quantile().is_some() {
+        let census = influence(measured, measured.of_phase(PhaseKind::Census));
+        return census.or_else(|| influence(measured, all())).map(|of| of.quantile());
+    }
     controls(measured.of_phase(PhaseKind::Census), measured.by)
-        .or_else(|| controls(measured.slices.iter().filter(|slice| slice.counts()), measured.by))
+        .or_else(|| controls(all(), measured.by))
         .filter(|unit| *unit > 0.0)
+}
+
+/// The quantile that is compared, of the units of these slices, as far as those have no delays; `None` if no
+/// quantile is compared, or too little is known of it.
+pub(crate) fn influence<'a>(
+    measured: &Measured,
+    slices: impl Iterator<Item = &'a Slice>,
+) -> Option<Influence> {
+    let controls = slices.filter(|slice| slice.treatment == Treatment::Control);
+    let (share, near) = (measured.by.quantile()?, measured.rules.max_slowdown);
+    Influence::of(share, near, controls.map(|slice| slice.latencies.as_slice()))
 }
 
 /// Whether functions were tested: then there is a phase after the census.
@@ -327,7 +349,7 @@ const SATURATED: f64 = 0.05;
 
 /// Whether arrivals set the throughput. They do not where a delay changes it, nor where there is always work.
 fn open_loop(measured: &Measured, reacts: bool) -> Option<bool> {
-    if measured.by == By::Latency && !measured.rules.closed_loop {
+    if measured.by != By::Throughput && !measured.rules.closed_loop {
         return Some(true);
     }
     let is_saturated = idle(measured).is_some_and(|share| share < SATURATED);

@@ -63,7 +63,9 @@ impl Move {
 
 /// All that was measured besides.
 pub(super) fn further(measured: &Measured, replayed: &Replayed, factors: &[Factor]) -> Vec<Further> {
-    let matters = |factor: &Factor| factor.arm.filter(|_| factor.verdict == Verdict::Matters);
+    // Doses that a quantile goes by are those of some units, and not of all.
+    let is_of_all = measured.by.quantile().is_none();
+    let matters = |factor: &Factor| factor.arm.filter(|_| is_of_all && factor.verdict == Verdict::Matters);
     let arms: Vec<usize> = factors.iter().filter_map(matters).collect();
     // The same for all numbers.
     let doses = (!arms.is_empty()).then(|| replayed.design.doses());
@@ -97,10 +99,12 @@ fn value(slice: &Slice, metric: Option<&str>, quantity: Quantity, by: By) -> Opt
         Some(name) => slice.metrics.get(name)?.get(quantity),
         None => match (quantity, by) {
             (Quantity::P50 | Quantity::P99, _) => slice.quantiles?.get(quantity),
-            (Quantity::Latency, By::Throughput) => {
+            (Quantity::Latency, by) if by != By::Latency => {
                 slice.latency_ns.filter(|_| slice.units > 0.0).map(|latency| latency / slice.units)
             }
-            (Quantity::Rate, By::Latency) => (slice.span() > 0.0).then(|| slice.units * 1e9 / slice.span()),
+            (Quantity::Rate, by) if by != By::Throughput => {
+                (slice.span() > 0.0).then(|| slice.units * 1e9 / slice.span())
+            }
             (Quantity::Rate | Quantity::Latency | Quantity::Mean, _) => None,
         },
     }

@@ -38,7 +38,11 @@ impl Chips {
 
     /// A design that was told of nothing yet.
     pub(crate) fn design(&self, measured: &Measured) -> Design {
-        Design::new(self.asked(measured), rules(measured))
+        // A run of a benchmark is in one slice.
+        let is_latency = measured.by != By::Throughput && !measured.is_of_runs();
+        let latency = is_latency.then_some(self.unit);
+        let quantile = measured.by.quantile().map(|share| (share, self.unit));
+        Design::new(self.asked(measured), rules(measured)).of_quantile(quantile).of_latency(latency)
     }
 
     /// What is asked about.
@@ -75,6 +79,9 @@ impl Chips {
         }
         Chip {
             time: slice.time_per_unit(measured.by) / self.unit,
+            latencies: slice.latencies.clone(),
+            units: slice.units,
+            span: slice.span(),
             doses: of_arms.iter().map(|(arm, (dose, ..))| (*arm, *dose)).collect(),
             delivered: of_arms.values().map(|(_, asked, delivered)| (*asked, *delivered)).collect(),
             follows,

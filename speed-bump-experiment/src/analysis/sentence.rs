@@ -13,11 +13,13 @@ const NAMED: usize = 3;
 const ALL: f64 = 0.995;
 
 /// The finding and what to do with it. `factors` come in order; `withheld` is why there is no verdict.
+/// `whole` is what worths are shares of, in words.
 pub(super) fn sentence(
     factors: &[Factor],
     threads: &[ThreadFinding],
     withheld: Option<&str>,
     aborted: Option<&str>,
+    whole: &str,
 ) -> String {
     let with = |verdict| factors.iter().filter(move |of| of.verdict == verdict);
     let early = if aborted.is_some() { " The experiment ended early." } else { "" };
@@ -30,7 +32,7 @@ pub(super) fn sentence(
              called.{early}"
         );
     }
-    let matter: Vec<String> = with(Verdict::Matters).take(NAMED).map(named).collect();
+    let matter: Vec<String> = with(Verdict::Matters).take(NAMED).map(|of| named(of, whole)).collect();
     let count = with(Verdict::Matters).count();
     let pace = threads.iter().find(|of| of.sets_pace);
     let mut text = match (count, pace) {
@@ -82,13 +84,13 @@ fn share(worth: f64) -> String {
     if worth >= ALL { "all".to_owned() } else { format!("{:.1} %", worth.max(0.0) * 100.0) }
 }
 
-fn named(factor: &Factor) -> String {
+fn named(factor: &Factor, whole: &str) -> String {
     let for_people = (factor.kind == FactorKind::Native).then(|| for_people(&factor.name)).flatten();
     let name = printable_name(for_people.as_ref().unwrap_or(&factor.name));
     match (factor.worth, factor.worth_low.zip(factor.worth_high)) {
-        (Some(_), Some((low, _))) if low >= ALL => format!("{name} (worth up to all of a unit's time)"),
+        (Some(_), Some((low, _))) if low >= ALL => format!("{name} (worth up to all of {whole})"),
         (Some(worth), Some((low, high))) => format!(
-            "{name} (worth at most {:.1} % of a unit's time, {:.1} to {:.1})",
+            "{name} (worth at most {:.1} % of {whole}, {:.1} to {:.1})",
             worth * 100.0,
             low * 100.0,
             high * 100.0

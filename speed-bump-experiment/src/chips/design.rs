@@ -1,17 +1,20 @@
 //! What is delayed next, and what follows so far. A design is told of chips one by one, and does no input or
 //! output: the same chips give the same verdicts, in an experiment under way and from its record.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod fits;
+
+use std::collections::BTreeMap;
 
 use nalgebra::DMatrix;
 use rand_pcg::Pcg64Mcg;
 
 pub use super::verdict::{Estimated, Rules, Verdict};
 use super::{
-    carry_over,
     draw::{Budget, Known, chances, draw},
-    regression::{Fit, best_fit, fit, fit_with},
+    influence::Counts,
+    regression::best_fit,
 };
+use fits::{alone, estimated, widened};
 
 /// Chips between two estimates, at least.
 const MIN_BETWEEN: usize = 16;
@@ -43,6 +46,8 @@ const EARLY_REACH: usize = 6;
 /// A fit of all functions needs so many chips for each, and so many more.
 const CHIPS_OF_EACH: f64 = 1.5;
 const CHIPS_BESIDES: f64 = 20.0;
+/// A verdict on a quantile needs so many units beyond it.
+const MIN_BEYOND: f64 = 40.0;
 /// The first doses, as a part of the usual one; the next; and after how many chips each ends.
 const RAMP: [(usize, f64); 2] = [(16, 0.25), (32, 0.5)];
 /// The functions whose turn is first have it for so many times the chips that a verdict needs.
@@ -92,6 +97,12 @@ impl Found {
 pub struct Chip {
     /// Its time per unit, in units without delays.
     pub time: f64,
+    /// Its units by latency, if a quantile is compared.
+    pub latencies: Counts,
+    /// The units that were done in it; needed if latencies are compared.
+    pub units: f64,
+    /// How long it was, with what is dropped before it, in ns; needed if units last long.
+    pub span: f64,
     /// Doses that were drawn, by number of the function, as shares of a unit.
     pub doses: Vec<(usize, f64)>,
     /// For each of them, the delays that its calls were to get, and those that they got, in ns.
@@ -107,12 +118,19 @@ pub struct Design {
     asked: Vec<Asked>,
     found: Vec<Found>,
     chips: Vec<Chip>,
+    /// The units of each.
+    units: Vec<f64>,
     /// What was asked and delivered in all, by function.
     delivered: Vec<(f64, f64)>,
     /// What a dose shows, whichever function has it, where that is known.
     any: Option<Estimated>,
     /// The most that all doses together show, as the sum of sensitivities.
     together: f64,
+    /// The quantile of latency that is compared, as a share of units, and what it is without delays, in ns;
+    /// `None`: times per unit are compared.
+    quantile: Option<(f64, f64)>,
+    /// How long a unit lasts without delays, in ns; `None` where that is not what is compared.
+    latency: Option<f64>,
     /// The greatest dose on one thread that a chip has had.
     tried: f64,
     /// The number of chips before those in which all functions have a turn.
@@ -135,9 +153,25 @@ impl Design {
             all_after: is_one_turn(&asked).then_some(0),
             asked,
             chips: Vec::new(),
+            units: Vec::new(),
+            quantile: None,
+            latency: None,
             tried: 0.0,
             next_look: Self::FIRST_LOOK,
         }
+    }
+
+    /// The same, if it compares the quantile of latency that this share of units has at most, which is so
+    /// many ns without delays.
+    #[must_use]
+    pub fn of_quantile(self, quantile: Option<(f64, f64)>) -> Self {
+        Self { quantile, ..self }
+    }
+
+    /// The same, if latencies are compared, which are so many ns without delays.
+    #[must_use]
+    pub fn of_latency(self, latency: Option<f64>) -> Self {
+        Self { latency, ..self }
     }
 
     /// What is known of each function.
@@ -217,13 +251,14 @@ impl Design {
             *of_threads.entry(self.asked[*function].thread).or_default() += dose;
         }
         self.tried = of_threads.into_values().fold(self.tried, f64::max);
+        self.units.push(chip.units);
         self.chips.push(chip);
         let is_due = self.chips.len() >= self.next_look;
         if is_due {
             self.look();
         }
         let is_open = |(found, asked): (&Found, &Asked)| asked.is_first && found.verdict.is_none();
-        let is_first_over = self.chips.len() >= FIRST_TURN * self.rules.min_chips
+        let is_first_over = self.chips.len() >= FIRST_TURN.saturating_mul(self.rules.min_chips)
             || !self.found.iter().zip(&self.asked).any(is_open);
         if self.all_after.is_none() && is_first_over {
             self.all_after = Some(self.chips.len());
@@ -242,10 +277,11 @@ impl Design {
         let (times, doses) = (self.times(), self.doses());
         let total = DMatrix::from_fn(rows, 1, |row, _| doses.row(row).sum());
         let mut reach = EARLY_REACH;
-        if let Some((best, all)) = best_fit(&times, &total) {
+        let influence = self.influence();
+        if let Some((best, all)) = best_fit(&times, &total, self.fitting()) {
             let upper = columns as f64 * (all.estimates[0] + ONE_SIDED_95 * all.errors[0]);
             self.together = upper.clamp(MIN_TOGETHER, SHOWS[1] * columns as f64);
-            self.any = Some(estimated(&all, 0));
+            self.any = Some(widened(estimated(&all, 0), influence));
             reach = best;
         }
         let is_open = |at: &usize| self.found[*at].is_open() && self.found[*at].on > 0;
@@ -254,15 +290,18 @@ impl Design {
         let estimated = if has_enough && open.len() <= MAX_TOGETHER {
             self.of_each(&times, &doses, &open, reach)
         } else {
-            open.iter().map(|at| alone(&times, &doses, &total, *at)).collect()
+            open.iter().map(|at| alone(&times, &doses, &total, *at, self.fitting())).collect()
         };
+        let has_enough_beyond = influence.is_none_or(|of| of.beyond() >= MIN_BEYOND);
         for (at, estimated) in open.into_iter().zip(estimated) {
             let found = self.found[at];
             let is_known = |of: &Estimated| of.error.is_finite() && of.error > 0.0;
-            let Some(of) = estimated.filter(is_known) else { continue };
+            let Some(of) = estimated.filter(is_known).map(|of| widened(of, influence)) else { continue };
             self.found[at].estimated = Some(of);
             self.found[at].on_then = found.on;
-            let has_enough = rows >= self.rules.min_chips && found.on.min(rows - found.on) >= MIN_CHIPS;
+            let has_enough = rows >= self.rules.min_chips
+                && found.on.min(rows - found.on) >= MIN_CHIPS
+                && has_enough_beyond;
             if found.verdict.is_none() && has_enough {
                 let verdict = self.rules.verdict(columns, self.asked[at].share, of);
                 self.found[at].verdict = verdict.map(|verdict| (verdict, rows));
@@ -270,124 +309,9 @@ impl Design {
         }
     }
 
-    /// Each undecided function beside the others. What was decided has left: its estimate is taken out, and
-    /// what that may be off by is common to all of it.
-    fn of_each(
-        &self,
-        times: &[f64],
-        doses: &DMatrix<f64>,
-        open: &[usize],
-        reach: usize,
-    ) -> Vec<Option<Estimated>> {
-        let decided: Vec<(usize, f64)> = (self.found.iter().enumerate())
-            .filter(|(_, found)| !found.is_open())
-            .filter_map(|(at, found)| Some((at, found.estimated?.sensitivity)))
-            .collect();
-        let sum = |row: usize, of: &dyn Fn(f64) -> f64| -> f64 {
-            decided.iter().map(|(at, sensitivity)| of(*sensitivity) * doses[(row, *at)]).sum()
-        };
-        let times: Vec<f64> =
-            times.iter().enumerate().map(|(row, time)| time - sum(row, &|sensitivity| sensitivity)).collect();
-        let columns = open.len() + usize::from(!decided.is_empty());
-        let of = |row: usize, column: usize| match open.get(column) {
-            Some(at) => doses[(row, *at)],
-            None => sum(row, &|_| 1.0),
-        };
-        let fit = fit_with(&times, &DMatrix::from_fn(times.len(), columns, of), reach);
-        (0..open.len()).map(|column| fit.as_ref().map(|fit| estimated(fit, column))).collect()
-    }
-
     /// What a dose shows, whichever function has it.
     pub fn any(&self) -> Option<Estimated> {
         self.any
-    }
-
-    /// What doses of these functions show together, for each of these groups; `None` where too few chips
-    /// tell.
-    pub fn together(&self, groups: &[Vec<usize>]) -> Option<Vec<Estimated>> {
-        let rows: Vec<usize> = (0..self.chips.len()).collect();
-        self.of_groups(groups, &self.doses(), &rows, &self.times())
-    }
-
-    /// How values of these chips move with the doses of each of these groups. Functions that are in none of
-    /// them make one more.
-    fn of_groups(
-        &self,
-        groups: &[Vec<usize>],
-        doses: &DMatrix<f64>,
-        rows: &[usize],
-        values: &[f64],
-    ) -> Option<Vec<Estimated>> {
-        let grouped: BTreeSet<&usize> = groups.iter().flatten().collect();
-        let rest: Vec<usize> = (0..self.asked.len()).filter(|at| !grouped.contains(at)).collect();
-        let rest = (!rest.is_empty()).then_some(&rest);
-        let columns: Vec<&Vec<usize>> = groups.iter().chain(rest).collect();
-        let sum = |row: usize, column: usize| columns[column].iter().map(|at| doses[(rows[row], *at)]).sum();
-        let fit = fit(values, &DMatrix::from_fn(rows.len(), columns.len(), sum))?;
-        Some((0..groups.len()).map(|column| estimated(&fit, column)).collect())
-    }
-
-    /// Times per unit without what the doses added, by the estimates.
-    pub fn times_without_doses(&self) -> Vec<f64> {
-        let sensitivity = |at: usize| self.found[at].estimated.map_or(0.0, |of| of.sensitivity);
-        let without = |chip: &Chip| {
-            let added: f64 =
-                chip.doses.iter().map(|(at, dose)| sensitivity(*at) * dose * self.delivery(*at)).sum();
-            chip.time - added
-        };
-        self.chips.iter().map(without).collect()
-    }
-
-    /// How other numbers of the chips move with the doses of these functions, by [`Design::doses`]: `None`
-    /// where too few chips have one. The doses of all other functions count together.
-    pub(crate) fn moves(
-        &self,
-        doses: &DMatrix<f64>,
-        values: &[Option<f64>],
-        functions: &[usize],
-    ) -> Option<Vec<Estimated>> {
-        let rows: Vec<usize> = (0..self.chips.len()).filter(|row| values[*row].is_some()).collect();
-        let columns = functions.len() + usize::from(functions.len() < self.asked.len());
-        let is_enough = rows.len() as f64 > CHIPS_OF_EACH * columns as f64 + CHIPS_BESIDES;
-        if functions.is_empty() || columns > MAX_TOGETHER || !is_enough {
-            return None;
-        }
-        let values: Vec<f64> = rows.iter().filter_map(|row| values[*row]).collect();
-        let alone: Vec<Vec<usize>> = functions.iter().map(|at| vec![*at]).collect();
-        self.of_groups(&alone, doses, &rows, &values)
-    }
-
-    fn times(&self) -> Vec<f64> {
-        self.chips.iter().map(|chip| chip.time).collect()
-    }
-
-    /// Doses as they show: those that were drawn, partly in the chip after.
-    pub(crate) fn doses(&self) -> DMatrix<f64> {
-        let drawn = self.drawn();
-        let follows: Vec<bool> = self.chips.iter().map(|chip| chip.follows).collect();
-        // Estimates that noise made would find a share in noise: only what was shown to matter counts by its
-        // own.
-        let matters = |found: &Found| {
-            let is_shown = matches!(found.verdict, Some((Verdict::Matters, _)));
-            found.estimated.filter(|_| is_shown).map_or(0.0, |of| of.sensitivity)
-        };
-        let mut sensitivities: Vec<f64> = self.found.iter().map(matters).collect();
-        if sensitivities.iter().all(|of| *of == 0.0) {
-            sensitivities.fill(1.0);
-        }
-        let share = carry_over::share(&self.times(), &drawn, &sensitivities, &follows);
-        carry_over::shifted(&drawn, &follows, share)
-    }
-
-    /// The doses of all chips, as they were drawn, by what was delivered of each function's in all.
-    fn drawn(&self) -> DMatrix<f64> {
-        let mut drawn = DMatrix::zeros(self.chips.len(), self.asked.len());
-        for (row, chip) in self.chips.iter().enumerate() {
-            for (function, dose) in &chip.doses {
-                drawn[(row, *function)] = dose * self.delivery(*function);
-            }
-        }
-        drawn
     }
 }
 
@@ -404,26 +328,6 @@ fn most_shown(of: Estimated) -> f64 {
     } else {
         of.sensitivity + SAFE * of.error
     }
-}
-
-fn estimated(fit: &Fit, at: usize) -> Estimated {
-    Estimated { sensitivity: fit.estimates[at], error: fit.errors[at], freedom: fit.freedoms[at] }
-}
-
-/// A function against all others together, while chips are too few for a fit of each.
-fn alone(times: &[f64], doses: &DMatrix<f64>, total: &DMatrix<f64>, at: usize) -> Option<Estimated> {
-    let own = doses.column(at);
-    if own.iter().all(|dose| *dose == 0.0) {
-        return None;
-    }
-    let two = DMatrix::from_fn(
-        doses.nrows(),
-        2,
-        |row, column| {
-            if column == 0 { own[row] } else { total[row] - own[row] }
-        },
-    );
-    fit_with(times, &two, EARLY_REACH).map(|fit| estimated(&fit, 0))
 }
 
 #[cfg(test)]

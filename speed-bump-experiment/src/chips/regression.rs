@@ -7,7 +7,8 @@
 //!
 //! Such errors are themselves estimated from the few chips in which a function has a dose. They have as many
 //! degrees of freedom (Satterthwaite 1946; Bell and McCaffrey 2002), and are not taken to be smaller than
-//! where all chips vary alike: else experiments stop when an error is too small by chance.
+//! where all chips vary alike: else experiments stop when an error is too small by chance. Where doses of
+//! several chips show in one, neighbours are alike, and errors take that in.
 
 use nalgebra::{Cholesky, DMatrix, DVector};
 
@@ -31,6 +32,51 @@ const RIDGE: f64 = 1e-10;
 
 /// How far a [`baseline`] may reach, in chips on each side.
 const REACHES: [usize; 4] = [2, 6, 20, 80];
+/// A chip without units counts for this.
+const MIN_WEIGHT: f64 = 1e-3;
+/// It reaches so many times as far as doses do.
+const REACH_OF_LAGS: usize = 3;
+
+/// What chips far off count for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FarOff {
+    /// Less: what disturbed the machine for a moment tells nothing of doses.
+    Less,
+    /// As much as others. What a quantile moves by is in the few chips with units beyond it.
+    AsOthers,
+}
+
+/// How chips are fitted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fitting<'a> {
+    /// What chips far off count for.
+    pub far_off: FarOff,
+    /// How many chips before one its doses are the mean of: then residuals of chips so near each other are
+    /// alike.
+    pub lags: usize,
+    /// The units of each chip, by which chips count; none: all count alike.
+    pub units: &'a [f64],
+}
+
+impl Fitting<'_> {
+    /// Of times per unit, and chips that doses of others hardly show in.
+    pub const USUAL: Self = Self { far_off: FarOff::Less, lags: 0, units: &[] };
+
+    /// What each of so many chips counts for, 1 on average.
+    fn weights(self, chips: usize) -> Vec<f64> {
+        let mean = self.units.iter().sum::<f64>() / self.units.len().max(1) as f64;
+        if self.units.len() != chips || mean <= 0.0 {
+            return vec![1.0; chips];
+        }
+        // The baseline needs some weight around each chip.
+        self.units.iter().map(|units| (units / mean).max(MIN_WEIGHT)).collect()
+    }
+
+    /// The least reach of a baseline: within a shorter one, what shows later is not told from pace.
+    fn least_reach(self) -> usize {
+        if self.lags == 0 { 0 } else { REACH_OF_LAGS * (self.lags + 1) }
+    }
+}
 
 /// Estimates by column of the doses.
 #[derive(Clone, Debug)]
@@ -45,14 +91,15 @@ pub struct Fit {
 
 /// Fits with the reach of the baseline that has the smallest errors. `times` has a row for each chip, as
 /// `doses` has, with a column for each function. `None` where there are too few chips.
-pub fn fit(times: &[f64], doses: &DMatrix<f64>) -> Option<Fit> {
-    best_fit(times, doses).map(|(_, fit)| fit)
+pub fn fit(times: &[f64], doses: &DMatrix<f64>, fitting: Fitting<'_>) -> Option<Fit> {
+    best_fit(times, doses, fitting).map(|(_, fit)| fit)
 }
 
 /// The same, with the reach.
-pub fn best_fit(times: &[f64], doses: &DMatrix<f64>) -> Option<(usize, Fit)> {
-    let fits = REACHES.iter().filter(|reach| 2 * *reach < times.len()).filter_map(|reach| {
-        let fit = fit_with(times, doses, *reach)?;
+pub fn best_fit(times: &[f64], doses: &DMatrix<f64>, fitting: Fitting<'_>) -> Option<(usize, Fit)> {
+    let is_fit = |reach: &&usize| **reach >= fitting.least_reach() && 2 * **reach < times.len();
+    let fits = REACHES.iter().filter(is_fit).filter_map(|reach| {
+        let fit = fit_with(times, doses, *reach, fitting)?;
         let size = fit.errors.iter().map(|error| (error + 1e-9).ln()).sum::<f64>();
         Some((size, *reach, fit))
     });
@@ -60,23 +107,32 @@ pub fn best_fit(times: &[f64], doses: &DMatrix<f64>) -> Option<(usize, Fit)> {
 }
 
 /// Fits with one reach of the baseline.
-pub fn fit_with(times: &[f64], doses: &DMatrix<f64>, reach: usize) -> Option<Fit> {
-    fit_with_weights(times, doses, reach).map(|(fit, _)| fit)
+pub fn fit_with(times: &[f64], doses: &DMatrix<f64>, reach: usize, fitting: Fitting<'_>) -> Option<Fit> {
+    fit_with_weights(times, doses, reach.max(fitting.least_reach()), fitting).map(|(fit, _)| fit)
 }
 
 /// The same, with the weights of the chips.
-fn fit_with_weights(times: &[f64], doses: &DMatrix<f64>, reach: usize) -> Option<(Fit, Vec<f64>)> {
+fn fit_with_weights(
+    times: &[f64],
+    doses: &DMatrix<f64>,
+    reach: usize,
+    fitting: Fitting<'_>,
+) -> Option<(Fit, Vec<f64>)> {
     let (rows, columns) = doses.shape();
     if rows != times.len() || rows <= columns + 2 || columns == 0 {
         return None;
     }
-    let mut weights = vec![1.0; rows];
-    let mut rounds = ROUNDS;
-    if columns > MANY {
+    let by_units = fitting.weights(rows);
+    let mut weights = by_units.clone();
+    let mut rounds = match fitting.far_off {
+        FarOff::Less => ROUNDS,
+        FarOff::AsOthers => 1,
+    };
+    if columns > MANY && fitting.far_off == FarOff::Less {
         // A round takes time by the square of the columns. Chips that are far off are so for all doses
         // together, too.
         let together = DMatrix::from_fn(rows, 1, |row, _| doses.row(row).sum());
-        weights = fit_with_weights(times, &together, reach)?.1;
+        weights = fit_with_weights(times, &together, reach, fitting)?.1;
         rounds = ROUNDS_OF_MANY;
     }
     for round in 1.. {
@@ -103,8 +159,8 @@ fn fit_with_weights(times: &[f64], doses: &DMatrix<f64>, reach: usize) -> Option
         if round < rounds {
             let mut far: Vec<f64> = residuals.iter().map(|residual| residual.abs()).collect();
             let deviation = outliers::deviation(&mut far);
-            for (weight, residual) in weights.iter_mut().zip(residuals.iter()) {
-                *weight = (HUBER * deviation / residual.abs().max(f64::MIN_POSITIVE)).min(1.0);
+            for ((weight, residual), of_units) in weights.iter_mut().zip(residuals.iter()).zip(&by_units) {
+                *weight = of_units * (HUBER * deviation / residual.abs().max(f64::MIN_POSITIVE)).min(1.0);
             }
             continue;
         }
@@ -113,19 +169,27 @@ fn fit_with_weights(times: &[f64], doses: &DMatrix<f64>, reach: usize) -> Option
         let scores: Vec<f64> = (0..rows)
             .map(|at| {
                 let leverage = weights[at] * spread.row(at).dot(&x.row(at)) + local;
-                (weights[at] * residuals[at] / (1.0 - leverage.min(MAX_LEVERAGE))).powi(2)
+                weights[at] * residuals[at] / (1.0 - leverage.min(MAX_LEVERAGE))
             })
             .collect();
         let left = rows as f64 * (1.0 - local / 2.0) - columns as f64;
-        let mean = scores.iter().sum::<f64>() / rows as f64;
+        let mean = scores.iter().map(|score| score * score).sum::<f64>() / rows as f64;
         let of = |column: usize| {
             let (mut robust, mut plain, mut squares, mut fourths) = (0.0, 0.0, 0.0, 0.0);
-            for (score, share) in scores.iter().zip(spread.column(column)) {
+            let parts: Vec<f64> =
+                scores.iter().zip(spread.column(column)).map(|(score, share)| score * share).collect();
+            for (part, share) in parts.iter().zip(spread.column(column)) {
                 let square = share * share;
-                robust += score * square;
+                robust += part * part;
                 plain += mean * square;
                 squares += square;
                 fourths += square * square;
+            }
+            // Newey and West 1987.
+            for lag in 1..=fitting.lags.min(rows) {
+                let weight = 1.0 - lag as f64 / (fitting.lags + 1) as f64;
+                let alike: f64 = parts.iter().zip(&parts[lag..]).map(|(one, other)| one * other).sum();
+                robust += 2.0 * weight * alike;
             }
             (f64::max(robust, plain).sqrt(), (squares * squares / fourths).min(left).max(MIN_FREEDOM))
         };
@@ -152,7 +216,7 @@ mod tests {
         let doses = DMatrix::from_fn(600, one_in.len(), |_, column| dose(column));
         let times: Vec<f64> =
             (0..600).map(|row| 1.0 + doses.row(row).sum() + 0.1 * normal(&mut random)).collect();
-        fit(&times, &doses).unwrap()
+        fit(&times, &doses, Fitting::USUAL).unwrap()
     }
 
     #[test]

@@ -40,6 +40,10 @@ pub struct Plan {
     pub chip: f64,
     /// Seconds in all.
     pub total: f64,
+    /// The quantile that is compared, if one is: the share of units, and what it is without delays, in ns.
+    pub quantile: Option<(f64, f64)>,
+    /// How long a unit lasts, in seconds, if that is compared.
+    pub latency: Option<f64>,
 }
 
 impl Plan {
@@ -48,7 +52,13 @@ impl Plan {
         let options = Options { quick: true, ..Options::new(Duration::from_secs_f64(total)) };
         let times = times(&options, Pace { unit: unit * 1e9, under_way: None });
         let seconds = |time: Nanos| time.0 as f64 / 1e9;
-        Self { census: seconds(times.census), chip: seconds(times.slice), total }
+        Self {
+            census: seconds(times.census),
+            chip: seconds(times.slice),
+            total,
+            quantile: None,
+            latency: None,
+        }
     }
 }
 
@@ -84,7 +94,8 @@ impl Swept {
 
 /// Sweeps a service that has not begun.
 pub fn sweep(service: &mut dyn Simulation, asked: &[Asked], plan: Plan, seed: u64) -> Swept {
-    let mut design = Design::new(asked.to_vec(), RULES);
+    let mut design = Design::new(asked.to_vec(), RULES).of_quantile(plan.quantile);
+    design = design.of_latency(plan.latency.map(|seconds| seconds * 1e9));
     let mut random = Pcg64Mcg::seed_from_u64(seed ^ COINS);
     let threads = asked.iter().map(|asked| asked.thread as usize + 1).max().unwrap_or_default();
     let (mut planned, mut felt) = ((0.0_f64, 0.0), (0.0_f64, 0.0));
@@ -110,7 +121,8 @@ pub fn sweep(service: &mut dyn Simulation, asked: &[Asked], plan: Plan, seed: u6
             continue;
         };
         let delivered = drawn.iter().map(|(_, dose)| (*dose, *dose)).collect();
-        design.add(Chip { time, doses: drawn, delivered, follows });
+        let (latencies, units, span) = (service.latencies(), service.units(), plan.chip * 1e9);
+        design.add(Chip { time, latencies, units, span, doses: drawn, delivered, follows });
         follows = true;
     }
     if !design.is_decided() {

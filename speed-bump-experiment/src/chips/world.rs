@@ -1,9 +1,11 @@
 //! Simulated services for experiments on chips: the pace of the machine, the functions, and how units vary.
 //! For tests and for the benchmark of the statistics.
 
+mod long;
 mod open_loop;
 mod pace;
 mod recorded;
+mod requests;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -11,10 +13,13 @@ use statrs::distribution::{ContinuousCDF as _, Normal};
 
 use self::pace::Paces;
 pub use self::{
+    long::Long,
     open_loop::OpenLoop,
     pace::Pace,
     recorded::{Recorded, Recording},
+    requests::Requests,
 };
+use super::influence::Counts;
 
 /// A simulated service under way.
 pub trait Simulation {
@@ -27,6 +32,16 @@ pub trait Simulation {
     /// A chip of so many seconds with these doses, by function, as shares of a unit: its time per unit, in
     /// units without delays. The first `left_out` units are not counted. `None` where no unit was done.
     fn chip(&mut self, doses: &[f64], seconds: f64, left_out: f64) -> Option<f64>;
+
+    /// The units of the last chip by latency; none where a unit has no latency of its own.
+    fn latencies(&self) -> Counts {
+        Counts::new()
+    }
+
+    /// The units of the last chip, where they are counted.
+    fn units(&self) -> f64 {
+        0.0
+    }
 
     /// The time that these doses add to a unit, in units.
     fn adds(&self, doses: &[f64]) -> f64;

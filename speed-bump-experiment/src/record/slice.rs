@@ -55,6 +55,10 @@ pub struct Slice {
     /// Quantiles of the latencies; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantiles: Option<Quantiles>,
+    /// Units by latency, if a quantile is compared: buckets of `speed_bump_abi::Latencies`, and how many
+    /// units are in each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub latencies: Vec<(u16, u32)>,
     /// How long no unit was in progress, in ns; `None` if unknown.
     pub idle_ns: Option<f64>,
     /// Further metrics, by name, without those that were set back in the slice.
@@ -118,11 +122,13 @@ impl Slice {
         self.end_ns.0.saturating_sub(self.start_ns.0) as f64
     }
 
-    /// Time per unit of work, in ns. Without any unit, it is twice the slice.
+    /// Time per unit of work, in ns. Without any unit, it is twice the slice. A slice has too few units for a
+    /// quantile: then it is their mean latency.
     pub fn time_per_unit(&self, by: By) -> f64 {
         match (by, self.latency_ns) {
-            (By::Latency, Some(latency)) if self.units > 0.0 => latency / self.units,
-            (By::Latency | By::Throughput, _) => self.span() / self.units.max(0.5),
+            (By::Throughput, _) | (_, None) => self.span() / self.units.max(0.5),
+            (_, Some(latency)) if self.units > 0.0 => latency / self.units,
+            (_, Some(_)) => self.span() / self.units.max(0.5),
         }
     }
 

@@ -37,8 +37,16 @@ pub(super) fn notes(measured: &Measured, findings: &Findings) -> Vec<String> {
 
 /// The unit and its time.
 pub(super) fn unit(measured: &Measured, findings: &Findings) -> Option<String> {
-    let takes = findings.time_per_unit_ns?;
-    Some(format!("{}; one takes {}", measured.unit.name, Nanos(takes as u64)))
+    let takes = Nanos(findings.time_per_unit_ns? as u64);
+    let name = &measured.unit.name;
+    Some(match measured.by.quantile() {
+        None => format!("{name}; one takes {takes}"),
+        Some(share) => format!(
+            "{name}; {:.0} of 100 take {takes} at most, which is what worths are shares of. Calls and own \
+             times are per unit that calls the function",
+            share * 100.0
+        ),
+    })
 }
 
 /// Reasons of verdicts, in the order of the table, with their functions.

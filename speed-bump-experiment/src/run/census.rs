@@ -74,9 +74,13 @@ impl Runner<'_> {
             None if rounds > 1 => format!("; it had settled in round {rounds}"),
             None => String::new(),
         };
+        let unit = Nanos(self.unit as u64);
+        let takes = match self.measured.by.quantile() {
+            None => format!("a unit takes {unit}"),
+            Some(share) => format!("{:.0} of 100 units take {unit} at most", share * 100.0),
+        };
         self.end_phase(&format!(
-            "a unit takes {}; {in_slice:.0} in a slice, which vary by {:.1} %{settled}",
-            Nanos(self.unit as u64),
+            "{takes}; {in_slice:.0} in a slice, which vary by {:.1} %{settled}",
             self.noise * 100.0
         ));
         Ok(())

@@ -51,6 +51,7 @@ impl Runner<'_> {
             units: run.units,
             latency_ns: run.latency,
             quantiles: None,
+            latencies: Vec::new(),
             idle_ns: None,
             failed: None,
             metrics: self.further(&before, &after),

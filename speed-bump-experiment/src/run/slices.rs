@@ -6,6 +6,7 @@ use super::{Now, Runner, Stop};
 use crate::{
     analysis::failed::failed,
     bound::MIN_LATENCIES,
+    latencies::LatencyCounts,
     outliers::median,
     reading::Reading,
     record::{By, Delivered, Mark, MetricReading, PhaseKind, Slice, Treatment},
@@ -111,6 +112,8 @@ impl Runner<'_> {
         if self.is_load_starting(in_force, end.units > start.units) {
             marks.push(Mark::Load);
         }
+        let latencies = end.latencies.as_ref().zip(start.latencies.as_ref());
+        let latencies = latencies.map(|(end, start)| end.since(start));
         let slice = Slice {
             phase: self.phase,
             block,
@@ -121,10 +124,11 @@ impl Runner<'_> {
             delivered: delivered(doses, &start, &end),
             units: end.units - start.units,
             latency_ns: end.latency.zip(start.latency).map(|(end, start)| end - start),
-            quantiles: end
-                .latencies
-                .zip(start.latencies)
-                .and_then(|(end, start)| end.since(&start).quantiles()),
+            quantiles: latencies.as_ref().and_then(LatencyCounts::quantiles),
+            latencies: match (&latencies, self.measured.by.quantile()) {
+                (Some(latencies), Some(_)) => latencies.buckets(),
+                _ => Vec::new(),
+            },
             idle_ns: end.idle.zip(start.idle).map(|(end, start)| end - start),
             failed: end.failed.zip(start.failed).map(|(end, start)| end - start),
             metrics: self.further(&before, &after),

@@ -12,7 +12,7 @@ use crate::{
         replay::{Chips, is_chip, told},
     },
     chips::design::{Design, Verdict},
-    record::{PhaseKind, Treatment},
+    record::{Candidate, PhaseKind, Treatment},
     units::Nanos,
 };
 
@@ -123,9 +123,20 @@ impl Runner<'_> {
             let longest = self.options.longest_call.unwrap_or_else(|| {
                 longest_call(candidate.kind, self.measured.rules.max_slowdown * self.unit)
             });
+            let longest = longest.min(self.longest_by_mean(candidate, part * share));
             Some((*number, call_dose(delay, calls, candidate.floor_ns, longest)))
         };
         members.iter().zip(parts).filter_map(dose).filter(|(_, dose)| dose.0 > 0).collect()
+    }
+
+    /// The longest delay of a call that makes the mean latency no more than this share longer, where a
+    /// quantile is compared: that may be many times the mean.
+    fn longest_by_mean(&self, candidate: &Candidate, share: f64) -> Nanos {
+        let calls = self.measured.calls_per_unit(candidate) * self.measured.share_of_units(candidate);
+        match (self.measured.by.quantile(), self.latency) {
+            (Some(_), Some(latency)) if calls > 0.0 => Nanos((share * latency / calls) as u64),
+            _ => Nanos(u64::MAX),
+        }
     }
 }
 

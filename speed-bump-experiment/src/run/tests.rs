@@ -17,6 +17,7 @@ use crate::{
 };
 
 mod bounded;
+mod quantiles;
 mod time;
 
 const MS: f64 = 1e6;

@@ -24,6 +24,8 @@ const LONG_UNIT: f64 = 2e6;
 /// The census takes so long, and so many units.
 const CENSUS: Duration = Duration::from_secs(3);
 const CENSUS_UNITS: f64 = 20.0;
+/// Or so many beyond the quantile that is compared.
+const CENSUS_BEYOND: f64 = 10.0;
 /// But no more than this part of all the time.
 const CENSUS_PART: f64 = 0.25;
 
@@ -58,7 +60,9 @@ impl Times {
         let by_itself = (units * unit).max(responses).max(Nanos::from(shortest).0 as f64);
         let slice = options.slice.map_or(by_itself, |slice| Nanos::from(slice).0 as f64);
         let burn_in = if unit < LONG_UNIT { under_way.unwrap_or(1.0).max(1.0) * unit } else { 0.0 };
-        let census = (CENSUS_UNITS * unit).max(Nanos::from(CENSUS).0 as f64).min(CENSUS_PART * total);
+        let beyond = options.quantile.map_or(0.0, |share| CENSUS_BEYOND / share.min(1.0 - share));
+        let census = CENSUS_UNITS.max(beyond) * unit;
+        let census = census.max(Nanos::from(CENSUS).0 as f64).min(CENSUS_PART * total);
         Self {
             slice: Nanos(slice as u64),
             burn_in: Nanos(burn_in.min(slice) as u64),
@@ -86,6 +90,18 @@ impl Times {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_census_knows_the_quantile_that_is_compared() {
+        let census = |quantile, unit| {
+            let options = Options { quantile, ..Options::new(Duration::from_secs(120)) };
+            Times::new(&options, Pace { unit, under_way: None }).census
+        };
+        assert_eq!(census(None, 10e6), Nanos(3_000_000_000));
+        assert_eq!(census(Some(0.5), 10e6), Nanos(3_000_000_000));
+        assert!(census(Some(0.99), 10e6).0.abs_diff(10_000_000_000) < 1_000);
+        assert_eq!(census(Some(0.99), 100e6), Nanos(30_000_000_000));
+    }
 
     #[test]
     fn chips_hold_some_units() {

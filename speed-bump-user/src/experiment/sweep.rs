@@ -245,6 +245,7 @@ impl Context<'_> {
             runs: units.metrics.unit.is_of_runs(),
             wait_load: options.wait_load,
             quick: units.metrics.is_quick(),
+            quantile: units.metrics.unit.by().quantile(),
         })
     }
 }

@@ -1,11 +1,11 @@
 #![allow(clippy::unwrap_used)]
 
-use rand::SeedableRng as _;
+use rand::{RngExt as _, SeedableRng as _};
 
 use super::*;
 use crate::chips::{
     sweep::{Plan, RULES, Swept, sweep},
-    world::{Pace, Service, World, normal},
+    world::{Long, Pace, Service, Simulation as _, World, normal},
 };
 
 /// Units of 10 ms.
@@ -105,7 +105,7 @@ fn chips_on(sensitivities: [f64; 4], chips: usize) -> Vec<Vec<usize>> {
             assert!(*dose <= RULES.max_slowdown + 1e-9);
         }
         let delivered = doses.iter().map(|(_, dose)| (*dose, *dose)).collect();
-        design.add(Chip { time, doses, delivered, follows: chip > 0 });
+        design.add(Chip { time, doses, delivered, follows: chip > 0, ..Chip::default() });
     }
     on
 }
@@ -136,9 +136,55 @@ fn the_others_do_not_wait_for_what_is_decided() {
         }
         let delivered = doses.iter().map(|(_, dose)| (*dose, *dose)).collect();
         let time = 1.0 + 0.02 * normal(&mut random);
-        design.add(Chip { time, doses, delivered, follows: chip > 0 });
+        design.add(Chip { time, doses, delivered, follows: chip > 0, ..Chip::default() });
     }
     let decided = design.found()[0].verdict.unwrap().1;
     assert!(first.is_some_and(|chip| (decided..decided + 30).contains(&chip)), "{first:?} {decided}");
     assert!(decided < 120, "{decided}");
+}
+
+/// The mean estimates of functions that are called at the beginning of a request, at any time, at its end,
+/// and by nobody who waits, where requests last for so many chips and that is known or not. Each function has
+/// its dose in half of all chips: where draws go by noisy estimates, those that are too high by chance stay
+/// so.
+fn of_long_requests(chips: f64, is_known: bool) -> [f64; 4] {
+    const RUNS: u64 = 8;
+    let (latency, dose) = (0.3, 0.2);
+    let seconds = latency / chips;
+    let mut sums = [0.0; 4];
+    for seed in 0..RUNS {
+        let mut service = Long::new(50.0, latency, Pace::Steady, 400.0, seed);
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let asked = vec![Asked { share: None, thread: 0, is_first: true }; sums.len()];
+        let rules = Rules { min_chips: usize::MAX, ..RULES };
+        let mut design = Design::new(asked, rules).of_latency(is_known.then_some(latency * 1e9));
+        while service.now() < 300.0 {
+            let is_on = [(); 4].map(|()| random.random_bool(0.5));
+            let time = service.chip(&is_on.map(|is| if is { dose } else { 0.0 }), seconds, 0.0);
+            let doses: Vec<(usize, f64)> = (0..4).filter(|at| is_on[*at]).map(|at| (at, dose)).collect();
+            let delivered = doses.iter().map(|(_, dose)| (*dose, *dose)).collect();
+            let (span, units, latencies) = (seconds * 1e9, service.units(), Counts::new());
+            let time = time.unwrap_or(1.0);
+            design.add(Chip { time, latencies, units, span, doses, delivered, follows: true });
+        }
+        design.look();
+        for (sum, found) in sums.iter_mut().zip(design.found()) {
+            *sum += found.estimated.unwrap().sensitivity;
+        }
+    }
+    sums.map(|sum| sum / RUNS as f64)
+}
+
+#[test]
+fn delays_count_to_requests_that_last_for_several_chips() {
+    for chips in [0.25, 2.0, 3.0, 5.0] {
+        let [found, before] = [true, false].map(|is_known| of_long_requests(chips, is_known));
+        let shown = format!("{chips} chips: {found:.2?}; by the chip that a request ends in: {before:.2?}");
+        println!("{shown}");
+        for (found, truth) in found.iter().zip([1.0, 1.0, 1.0, 0.0]) {
+            assert!((found - truth).abs() < if chips < 1.0 { 0.2 } else { 0.1 }, "{shown}");
+        }
+        // Otherwise delays at the beginning of a request do not show in the chip in which it ends.
+        assert!(chips < 1.0 || before[0] < 0.3, "{shown}");
+    }
 }

@@ -23,7 +23,7 @@ pub(super) fn differences(before: &Experiment, after: &Experiment) -> Vec<Differ
     };
     let unit = |of: &Experiment| format!("{} ({})", of.measured.unit.name, of.measured.unit.source);
     add(one.unit != other.unit, true, format!("the unit was {}, and is {}", unit(before), unit(after)));
-    let by = |by: By| if by == By::Latency { "latencies" } else { "throughput" };
+    let by = |by: By| if by == By::Latency { "latencies" } else { by.name() };
     add(one.by != other.by, true, format!("{} were compared, and now {}", by(one.by), by(other.by)));
     let holds = [before, after].map(|of| of.findings.validity.holds);
     add(!holds[0], true, "the first experiment's own checks failed".to_owned());

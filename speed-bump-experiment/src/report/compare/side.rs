@@ -75,8 +75,12 @@ struct Noise {
 }
 
 impl Noise {
-    /// Of the slices without delays; `None` of few slices.
+    /// Of the slices without delays; `None` of few slices, and if a quantile is compared, which slices are
+    /// too short for.
     fn of(measured: &Measured) -> Option<Self> {
+        if measured.by.quantile().is_some() {
+            return None;
+        }
         let slices = measured.slices.iter().filter(|slice| slice.counts());
         let slices: Vec<&Slice> = slices.filter(|slice| slice.treatment == Treatment::Control).collect();
         if slices.len() < MIN_SLICES {

@@ -22,8 +22,10 @@ struct Flags {
     progress: Vec<String>,
 
     /// Like --progress, but the sweep compares how long the calls take. The function must be one that --times
-    /// can time. For services whose requests come at their own pace, so that delays do not change throughput
-    #[arg(long, value_name = "TARGET")]
+    /// can time. For services whose requests come at their own pace, so that delays do not change throughput.
+    /// Or a quantile, p50, p90, p95 or p99: the sweep compares that quantile of the latency of requests on
+    /// sockets, as --sockets has them. What few requests call shows there, and not in their mean
+    #[arg(long, value_name = "TARGET|QUANTILE")]
     latency: Vec<String>,
 
     /// A unit of work is what the service itself counts: `prometheus:URL#name` or

@@ -11,7 +11,7 @@ use super::{
     sockets::{self, Sockets, SocketsError},
 };
 use crate::{
-    experiment::record::Quantity,
+    experiment::record::{By, Quantity},
     process::{Process, ProcessError},
     session::snapshot::Snapshot,
     units::Pid,
@@ -26,6 +26,7 @@ pub(crate) struct AnsweredRequests {
     roots: Vec<Pid>,
     /// Whether descendants belong to the service.
     children: bool,
+    by: By,
     counting: Option<Counting>,
 }
 
@@ -56,8 +57,8 @@ pub enum RequestsError {
 
 impl AnsweredRequests {
     /// Opens the sockets of these processes, and of their descendants if these belong to the service.
-    pub(crate) fn new(roots: &[Pid], children: bool) -> Self {
-        Self { roots: roots.to_vec(), children, counting: None }
+    pub(crate) fn new(roots: &[Pid], children: bool, by: By) -> Self {
+        Self { roots: roots.to_vec(), children, by, counting: None }
     }
 }
 
@@ -120,6 +121,10 @@ impl Counting {
 impl Metric for AnsweredRequests {
     fn unit(&self) -> Option<&'static str> {
         Some("answered request on a socket")
+    }
+
+    fn by(&self) -> By {
+        self.by
     }
 
     fn has(&self, quantity: Quantity) -> bool {

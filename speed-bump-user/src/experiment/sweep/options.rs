@@ -203,7 +203,8 @@ impl Options {
 pub enum UnitSource {
     /// Calls of a target; or of two targets, with `..` between them.
     Progress(String),
-    /// Calls of a target, and how long they take.
+    /// Calls of a target, and how long they take. Or `p50`, `p90`, `p95` or `p99`: that quantile of the
+    /// latency of requests on sockets.
     Latency(String),
     /// A number that the service exports or a command prints: `prometheus:URL#name` or `command:CMD`, with
     /// `gauge:` before it for a value that goes up and down.

@@ -223,16 +223,25 @@ impl Named {
                     None => Box::new(Calls::new(target(text, "--progress")?, By::Throughput)),
                 },
             ),
-            UnitSource::Latency(text) => {
-                (format!("--latency {text}"), Box::new(Calls::new(target(text, "--latency")?, By::Latency)))
-            }
+            UnitSource::Latency(text) => (
+                format!("--latency {text}"),
+                match quantile(text) {
+                    Some(by) => Box::new(AnsweredRequests::new(processes, children, by)),
+                    None => Box::new(Calls::new(target(text, "--latency")?, By::Latency)),
+                },
+            ),
             UnitSource::Metric(text) => (format!("--metric {text}"), numbers(text)?),
             UnitSource::Sockets => {
-                ("--sockets".to_owned(), Box::new(AnsweredRequests::new(processes, children)))
+                ("--sockets".to_owned(), Box::new(AnsweredRequests::new(processes, children, By::Throughput)))
             }
         };
         Ok(Self { source, metric })
     }
+}
+
+/// `p99`: a quantile of the latency of requests on sockets. A target has a colon.
+fn quantile(text: &str) -> Option<By> {
+    By::QUANTILES.into_iter().find(|by| by.name() == text.trim())
 }
 
 /// `BEGIN..END`, two targets: each has a colon.
@@ -269,6 +278,12 @@ mod tests {
         assert_eq!(ends("../a.py:get..../b.py:put"), Some(("../a.py:get", "../b.py:put")));
         assert_eq!(ends("../a.py:get"), None);
         assert_eq!(ends("*/a.py:get"), None);
+    }
+
+    #[test]
+    fn quantiles_are_no_targets() {
+        assert_eq!(quantile(" p99"), Some(By::P99));
+        assert_eq!([quantile("p999"), quantile("latency"), quantile("*/app.py:p99")], [None; 3]);
     }
 
     #[test]
