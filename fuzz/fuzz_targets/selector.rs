@@ -26,7 +26,7 @@ fuzz_target!(|input: (&[u8], &str, &str, Vec<(u16, u8)>)| {
         Ok(selector) => {
             assert_eq!(selector.select(file, name), expected);
             if expected.is_some() {
-                assert!(selector.may_select(file, name.rsplit('.').next().unwrap_or(name)));
+                assert!(selector.may_concern(file, name.rsplit('.').next().unwrap_or(name)));
             }
         }
         Err(error) => panic!("{error}"),
@@ -47,4 +47,7 @@ fn ask(bytes: &[u8], file: &str, name: &str) {
         assert!(found.is_none_or(|target| target < selector.targets()));
     }
     module.may_select(name);
+    module.as_caller(name);
+    module.may_call(name);
+    assert!(module.candidates(name).all(|of| of.target < selector.targets()));
 }

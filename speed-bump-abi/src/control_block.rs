@@ -15,7 +15,7 @@ use crate::{Control, Histogram};
 /// What the first eight bytes of a block are.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"spdbump\0");
 /// The layout described here. A resident helper of another version is not reused.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// Bytes of the largest block. The helper reserves addresses for it, in powers of two.
 pub const LARGEST_BLOCK: usize = 256 << 20;
@@ -132,6 +132,9 @@ pub mod notice {
     pub const GIL_KEPT: u32 = 256;
     /// A child that was forked while the helper waited for the GIL could not begin by itself.
     pub const FORKED_UNCOVERED: u32 = 512;
+    /// The caller of a function is not known, whose targets are for some callers alone: this build of CPython
+    /// does not show it. Such calls count for targets that are for all callers.
+    pub const CALLER_UNKNOWN: u32 = 1024;
 }
 
 /// Bits of [`ControlBlock::unlisted`]: why functions may be loaded that the helper does not list. They are
@@ -311,6 +314,11 @@ pub struct ControlBlock {
     pub callers_offset: AtomicU64,
     /// Written by the helper: calls that there was no row for.
     pub callers_without_room: AtomicU64,
+    /// Where the [`Branch`]es are, one for each record of a function.
+    pub branches_offset: AtomicU64,
+    /// Written by the helper: the bits of the callers that targets name (`caller=`) and that it has found,
+    /// that of caller 1 first.
+    pub callers_found: AtomicU64,
     /// How many rows there are, a power of two.
     pub callers_capacity: AtomicU32,
     /// Written by the helper: bits of [`unlisted`].
@@ -394,6 +402,17 @@ pub struct FunctionRecord {
     pub file_length: AtomicU32,
     /// The generation that selected it.
     pub generation: AtomicU32,
+}
+
+/// For which calls of its function a record is, where targets are for some callers alone (`caller=`): the
+/// function has a record for each of these targets, and its calls try them in order. All zero for others.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Branch {
+    /// The number of the caller that the record's target is for, from 1 on; 0: all calls.
+    pub caller: AtomicU32,
+    /// The number + 1 of the record that other calls try next; 0: they count nowhere.
+    pub next: AtomicU32,
 }
 
 /// Arguments of the USDT probe `speed_bump:python_entry`, in their order: what a probe there can rely on.

@@ -109,10 +109,10 @@ mod tests {
     #[test]
     fn the_control_block_keeps_its_layout() {
         use control_block::{
-            Calls, ControlBlock, FAILURE_TEXT_BYTES, FunctionRecord, SIGNALS, SignalSlot, Turns,
+            Branch, Calls, ControlBlock, FAILURE_TEXT_BYTES, FunctionRecord, SIGNALS, SignalSlot, Turns,
         };
         let signals_end = 136 + FAILURE_TEXT_BYTES + 16 * SIGNALS;
-        assert_eq!(size_of::<ControlBlock>(), signals_end + 6 * 4 + 5 * 8 + 2 * 4 + 7 * 8 + 5 * 8 + 16);
+        assert_eq!(size_of::<ControlBlock>(), signals_end + 6 * 4 + 5 * 8 + 2 * 4 + 7 * 8 + 7 * 8 + 16);
         assert_eq!(offset_of!(ControlBlock, callers_capacity), size_of::<ControlBlock>() - 16);
         assert_eq!(offset_of!(ControlBlock, hook_missed), size_of::<ControlBlock>() - 8);
         assert_eq!(offset_of!(ControlBlock, control), signals_end + 72);
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(offset_of!(ControlBlock, functions_offset), 56);
         assert_eq!(offset_of!(ControlBlock, state), 96);
         assert_eq!(offset_of!(ControlBlock, failure_text), 136);
-        assert_eq!(size_of::<FunctionRecord>(), 8 * 4);
+        assert_eq!((size_of::<FunctionRecord>(), size_of::<Branch>()), (8 * 4, 2 * 4));
     }
 
     #[test]

@@ -26,8 +26,8 @@ use core::{
 };
 
 use speed_bump_abi::control_block::{
-    ControlBlock, Delays, FAILURE_TEXT_BYTES, Failure, FunctionRecord, HelperCommand, LARGEST_BLOCK, MAGIC,
-    State, StubForm, VERSION,
+    Branch, ControlBlock, Delays, FAILURE_TEXT_BYTES, Failure, FunctionRecord, HelperCommand, LARGEST_BLOCK,
+    MAGIC, State, StubForm, VERSION,
 };
 
 use self::{callers::CallersLayout, delays::DelayLayout, times::TimesLayout};
@@ -52,6 +52,7 @@ struct Layout {
     size: usize,
     functions: usize,
     functions_capacity: u32,
+    branches: usize,
     index: usize,
     index_slots: u32,
     names: usize,
@@ -225,6 +226,12 @@ impl Block {
         unsafe { self.row(self.0.functions, number, self.0.functions_capacity) }
     }
 
+    /// For which calls a record is, by its number.
+    pub(crate) fn branch(self, number: u32) -> Option<&'static Branch> {
+        // SAFETY: that many fit (`Layout::read`), and all fields are atomics.
+        unsafe { self.row(self.0.branches, number, self.0.functions_capacity) }
+    }
+
     /// The row with this number, of `capacity` rows from an offset on; `None` if there is no such row.
     ///
     /// # Safety
@@ -305,6 +312,7 @@ impl Layout {
             size,
             functions: long(head.functions_offset.load(Ordering::Acquire))?,
             functions_capacity: head.functions_capacity.load(Ordering::Acquire),
+            branches: long(head.branches_offset.load(Ordering::Acquire))?,
             index: long(head.index_offset.load(Ordering::Acquire))?,
             index_slots: head.index_slots.load(Ordering::Acquire),
             names: long(head.names_offset.load(Ordering::Acquire))?,
@@ -323,6 +331,7 @@ impl Layout {
             },
         };
         let functions = (layout.functions_capacity as usize).checked_mul(size_of::<FunctionRecord>())?;
+        let branches = (layout.functions_capacity as usize).checked_mul(size_of::<Branch>())?;
         let index = (layout.index_slots as usize).checked_mul(size_of::<AtomicU32>())?;
         let head_matches = head.magic.load(Ordering::Acquire) == MAGIC
             && head.version.load(Ordering::Acquire) == VERSION
@@ -330,6 +339,7 @@ impl Layout {
         let index_suffices = layout.index_slots.is_power_of_two()
             && layout.index_slots as usize >= 2 * layout.functions_capacity as usize;
         let parts_fit = fits(size, layout.functions, functions, align_of::<FunctionRecord>())
+            && fits(size, layout.branches, branches, align_of::<Branch>())
             && fits(size, layout.index, index, align_of::<AtomicU32>())
             && fits(size, layout.names, layout.names_capacity, 1)
             && u32::try_from(layout.names_capacity).is_ok()

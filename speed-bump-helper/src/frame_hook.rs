@@ -273,6 +273,14 @@ unsafe fn begin_selected<const TIMED: bool>(calling: Calling, frame: *mut Frame,
             unsafe { enter::<TIMED>(block, number, calling, frame, code.python(), began) };
             true
         }
+        Some(Verdict::ByCaller(first)) if is_current && block.has_session() => {
+            if calling.is_311() {
+                // SAFETY: as the caller promises; a frame of 3.11.
+                unsafe { subscript::entered(frame, code) };
+            }
+            // SAFETY: as the caller promises.
+            unsafe { enter_by_caller::<TIMED>(block, first, calling, frame, code.python(), began) }
+        }
         Some(Verdict::Unselected) if is_current => false,
         // SAFETY: as the caller promises.
         _ => unsafe { begin_unusual::<TIMED>(calling, frame, code.as_ptr(), began) },
@@ -297,6 +305,29 @@ unsafe fn enter<const TIMED: bool>(
     } else {
         stub::enter(block, number, began, Lock::Main);
     }
+}
+
+/// The same for a function whose targets are for some callers alone. `first`: the first of its numbers.
+/// Returns whether one of them is for this call.
+///
+/// # Safety
+/// As [`begin`].
+#[inline(never)]
+unsafe fn enter_by_caller<const TIMED: bool>(
+    block: Block,
+    first: u32,
+    calling: Calling,
+    frame: *mut Frame,
+    python: Python<'_>,
+    began: Option<Ticks>,
+) -> bool {
+    // Finding the caller is part of the delay.
+    let began = began.unwrap_or_else(stub::now);
+    // SAFETY: as the caller promises.
+    let Some(number) = (unsafe { calling.branch(python, block, frame, first) }) else { return false };
+    // SAFETY: as the caller promises.
+    unsafe { enter::<TIMED>(block, number, calling, frame, python, Some(began)) };
+    true
 }
 
 /// The rare cases: no verdict, no session, a new selector, or a module that starts.
@@ -331,17 +362,22 @@ unsafe fn begin_unusual<const TIMED: bool>(
     // SAFETY: as the caller promises.
     let code = unsafe { Code::assume(python, NonNull::new_unchecked(code)) };
     let verdict = judge.known(code).or_else(|| first_sight::judge(block, judge, code, frame, calling.key()));
-    let number = match verdict {
-        Some(Verdict::Function(number)) => number,
+    match verdict {
+        Some(Verdict::Function(number)) => {
+            // SAFETY: as the caller promises.
+            unsafe { enter::<TIMED>(block, number, calling, frame, python, began) };
+            true
+        }
+        Some(Verdict::ByCaller(first)) => {
+            // SAFETY: as the caller promises.
+            unsafe { enter_by_caller::<TIMED>(block, first, calling, frame, python, began) }
+        }
         Some(Verdict::Loader) => {
             subinterpreters::listen(python);
-            return false;
+            false
         }
-        Some(Verdict::Unselected) | None => return false,
-    };
-    // SAFETY: as the caller promises.
-    unsafe { enter::<TIMED>(block, number, calling, frame, python, began) };
-    true
+        Some(Verdict::Unselected) | None => false,
+    }
 }
 
 /// The judge of the block's generation. In a forked child, which has no helper thread, this puts the selector

@@ -4,7 +4,11 @@
 //! reused address has none. It is a number, not memory: the epoch in which it was found, and the function's
 //! number. Functions that call selected ones get a number too, if callers are recorded. Every selector starts
 //! a new epoch in the process, also across sessions; verdicts of older epochs do not count.
+//!
+//! Where targets are for some callers alone (`caller=`), a function has a number for each of them
+//! ([`branches`]), and code objects have a second value that says as which callers targets name them.
 
+pub(crate) mod branches;
 mod extra;
 
 use core::{
@@ -14,8 +18,9 @@ use core::{
 };
 
 use speed_bump_abi::{callers::NO_TARGET, control_block::Failure};
-use speed_bump_selector::{Selector, SelectorError};
+use speed_bump_selector::{Candidate, Selector, SelectorError};
 
+use self::extra::Place;
 pub(crate) use self::extra::{find as find_extra, prepare, prepare_here, read_in_place};
 use crate::{
     block::Block,
@@ -31,6 +36,8 @@ pub(crate) enum Verdict {
     Unselected,
     /// Selected: its number in the table.
     Function(u32),
+    /// Selected by targets that are for some callers alone: the first of its numbers.
+    ByCaller(u32),
     /// Not selected, but starts modules, so its calls must be visible.
     Loader,
 }
@@ -64,6 +71,8 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 const CALLS_SELECTED: u32 = 1 << 31;
 /// The same for [`Verdict::Loader`]: larger than any number in the table.
 const LOADER: u32 = CALLS_SELECTED - 1;
+/// The same for [`Verdict::ByCaller`]: larger than any number in the table, whose bits are below it.
+const BY_CALLER: u32 = 1 << 30;
 /// The files and the name of such functions: each `exec_module` of importlib (3.8 to 3.15). They run when the
 /// module is in `sys.modules`. Two of them start modules written in C.
 const LOADERS: (&str, &str) = ("<frozen importlib._bootstrap", "exec_module");
@@ -135,9 +144,10 @@ impl Judge {
     #[inline]
     pub(crate) fn known(&self, code: Code<'_>) -> Option<Verdict> {
         Some(match self.noted(code)? {
+            number @ 1..BY_CALLER => Verdict::Function(number - 1),
             0 | CALLS_SELECTED.. => Verdict::Unselected,
             LOADER => Verdict::Loader,
-            number => Verdict::Function(number - 1),
+            first => Verdict::ByCaller(first & !BY_CALLER),
         })
     }
 
@@ -147,6 +157,7 @@ impl Judge {
         match self.noted(code)? {
             0 | LOADER => None,
             number @ CALLS_SELECTED.. => Some(number & !CALLS_SELECTED),
+            first @ BY_CALLER.. => Some(first & !BY_CALLER),
             number => Some(number - 1),
         }
     }
@@ -154,7 +165,12 @@ impl Judge {
     /// The low half of the value in `co_extra`, if it is from this epoch.
     #[inline]
     fn noted(&self, code: Code<'_>) -> Option<u32> {
-        let bits = extra::read(code);
+        self.noted_at(Place::Verdict, code)
+    }
+
+    #[inline]
+    fn noted_at(&self, place: Place, code: Code<'_>) -> Option<u32> {
+        let bits = extra::read(place, code);
         (bits >> 32 == u64::from(self.epoch)).then_some(bits as u32)
     }
 
@@ -179,9 +195,9 @@ impl Judge {
                 return Some(self.judge(block, code, Some(name.text())));
             }
             // Its qualified name may select it: that will be decided when it is called.
-            (!self.may_select(file.text(), name.text())).then_some(Verdict::Unselected)
+            (!self.may_concern(file.text(), name.text())).then_some(Verdict::Unselected)
         });
-        if let Verdict::Function(number) = verdict? {
+        if let Verdict::Function(number) | Verdict::ByCaller(number) = verdict? {
             return Some(number);
         }
         let own = code.qualname();
@@ -201,38 +217,57 @@ impl Judge {
         Some(number)
     }
 
-    /// Whether a function in this file with the plain name `name` may be selected.
-    pub(crate) fn may_select(&self, file: &str, name: &str) -> bool {
-        self.selector.may_select(file, name)
+    /// Whether a function in this file with the plain name `name` may be selected, or be a caller of targets.
+    pub(crate) fn may_concern(&self, file: &str, name: &str) -> bool {
+        self.selector.may_concern(file, name)
     }
 
-    /// Whether no function of the file can be selected.
-    pub(crate) fn selects_nothing_in(&self, file: &str) -> bool {
-        self.selector.selects_nothing_in(file)
+    /// Whether no function of the file can be selected, or be a caller of targets.
+    pub(crate) fn concerns_nothing_in(&self, file: &str) -> bool {
+        self.selector.concerns_nothing_in(file)
     }
 
     /// Decides, and remembers the verdict. Before 3.11 the caller must give the qualified name, as code
     /// objects do not hold it.
     pub(crate) fn judge(&self, block: Block, code: Code<'_>, qualname: Option<&str>) -> Verdict {
-        let selected = self.find(block, code, qualname).map(Verdict::Function);
-        let verdict = selected.unwrap_or_else(|| of_unselected(code));
+        let verdict = self.find(block, code, qualname).unwrap_or_else(|| of_unselected(code));
         self.remember(code, verdict);
         verdict
     }
 
-    fn find(&self, block: Block, code: Code<'_>, qualname: Option<&str>) -> Option<u32> {
+    fn find(&self, block: Block, code: Code<'_>, qualname: Option<&str>) -> Option<Verdict> {
         let file = code.file()?;
         let own = if qualname.is_none() { code.qualname() } else { None };
         let qualname = qualname.or_else(|| own.as_ref().map(|name| name.text()))?;
-        let target = self.selector.select(file.text(), qualname)?;
-        let function = Function {
+        let module = self.selector.in_module(file.text());
+        if self.selector.has_callers() {
+            self.note_as_caller(block, code, module.as_caller(qualname));
+        }
+        let function = |target| Function {
             target,
             file: file.text().as_bytes(),
             qualname: qualname.as_bytes(),
             line: code.line(),
             generation: self.generation,
         };
-        table::intern(block, &function)
+        let mut candidates = module.candidates(qualname);
+        let first = candidates.next()?;
+        let number = table::intern(block, &function(first.target))?;
+        if first.caller == 0 {
+            return Some(Verdict::Function(number));
+        }
+        let mut callers = 0_u64;
+        // Of several targets for one caller, the first counts.
+        let is_first = |candidate: &Candidate| {
+            let bit = 1 << (candidate.caller & 63);
+            let is_new = callers & bit == 0;
+            callers |= bit;
+            is_new
+        };
+        let others = core::iter::once(first).chain(candidates).filter(is_first).skip(1);
+        let others = others.map(|other| (table::intern(block, &function(other.target)), other.caller));
+        branches::link(block, (number, first.caller), others);
+        Some(Verdict::ByCaller(number))
     }
 
     /// Remembers a verdict.
@@ -242,13 +277,18 @@ impl Judge {
             match verdict {
                 Verdict::Unselected => 0,
                 Verdict::Function(number) => number + 1,
+                Verdict::ByCaller(first) => BY_CALLER | first,
                 Verdict::Loader => LOADER,
             },
         );
     }
 
     fn note(&self, code: Code<'_>, low: u32) {
-        extra::write(code, u64::from(self.epoch) << 32 | u64::from(low));
+        self.note_at(Place::Verdict, code, low);
+    }
+
+    fn note_at(&self, place: Place, code: Code<'_>, low: u32) {
+        extra::write(place, code, u64::from(self.epoch) << 32 | u64::from(low));
     }
 }
 
@@ -266,7 +306,7 @@ pub(crate) fn of_unselected(code: Code<'_>) -> Verdict {
 #[inline]
 pub(crate) unsafe fn is_unselected(code: *mut Object, extra_offset: usize, generation: u32) -> bool {
     // SAFETY: as the caller promises.
-    let bits = unsafe { extra::read_at(code, extra_offset) };
+    let bits = unsafe { extra::read_at(Place::Verdict, code, extra_offset) };
     let beyond = bits.wrapping_sub(UNSELECTED.load(Ordering::Relaxed));
     let is_unselected = beyond == 0 || beyond >> 31 == 1;
     is_unselected && generation == GENERATION.load(Ordering::Relaxed)

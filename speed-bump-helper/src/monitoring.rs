@@ -4,6 +4,7 @@
 //! that code costs nothing from then on. A forked child inherits all of it, but not the helper's thread:
 //! there the callback itself reads the block.
 
+mod calling;
 pub(crate) mod elsewhere;
 mod module;
 mod timed;
@@ -16,7 +17,10 @@ use core::{
 
 use speed_bump_abi::control_block::notice;
 
-use self::module::Monitoring;
+use self::{
+    calling::{by_caller, caller},
+    module::Monitoring,
+};
 use crate::{
     block::Block,
     cold::ReportedBy,
@@ -32,7 +36,8 @@ use crate::{
         gil::Python,
         object::{Object, Owned},
     },
-    stub, subinterpreters, times,
+    stub::{self, Ticks},
+    subinterpreters, times,
 };
 
 /// The tool's name in `sys.monitoring.get_tool`.
@@ -258,17 +263,51 @@ unsafe extern "C" fn on_start(
         // SAFETY: the same.
         None if unsafe { is_loader(api, arguments, count) } => api.none.as_ptr(),
         None => disable(api),
-        Some((block, code, number)) => {
+        Some((block, code, selected)) => {
             if lock == Lock::Main && !CALLED.load(Ordering::Relaxed) {
                 CALLED.store(true, Ordering::Relaxed);
             }
             // SAFETY: Python holds the GIL while it calls.
-            let caller = || caller(unsafe { Python::assume(api) }, block);
-            stub::enter_timed(block, number, code as usize, began, lock, caller);
+            let python = unsafe { Python::assume(api) };
+            match selected {
+                Selected::Function(number) => {
+                    stub::enter_timed(block, number, code as usize, began, lock, || caller(python, block));
+                }
+                Selected::ByCaller(first) => start_by_caller(python, block, first, code, began, lock),
+            }
             // Immortal since 3.12.
             api.none.as_ptr()
         }
     }
+}
+
+/// A function starts whose targets are for some callers alone.
+#[inline(never)]
+fn start_by_caller(
+    python: Python<'_>,
+    block: Block,
+    first: u32,
+    code: *mut Object,
+    began: Option<Ticks>,
+    lock: Lock,
+) {
+    // Finding the caller is part of the delay.
+    let began = began.unwrap_or_else(stub::now);
+    match by_caller(python, block, first) {
+        Some(number) => {
+            stub::enter_timed(block, number, code as usize, Some(began), lock, || caller(python, block));
+        }
+        None => times::pass_over(block, code as usize, began),
+    }
+}
+
+/// A function that targets select.
+#[derive(Clone, Copy)]
+enum Selected {
+    /// Its number.
+    Function(u32),
+    /// The first of its numbers: its targets are for some callers alone.
+    ByCaller(u32),
 }
 
 /// Whether the function is not selected, but its calls must be visible.
@@ -291,37 +330,7 @@ fn lock_of(bound: *mut Object) -> Lock {
     if bound.is_null() { Lock::Main } else { Lock::Another }
 }
 
-/// The number of the function that calls the reported one.
-///
-/// For this, Python makes frame objects for both functions if they have none: the layout without them differs
-/// between versions.
-#[inline(never)]
-fn caller(python: Python<'_>, block: Block) -> Option<u32> {
-    let api = python.api;
-    let (running, back, code) = (api.running_frame?, api.frame_back?, api.frame_code?);
-    // SAFETY: the GIL is held. The running frame is that of the reported function, since native callbacks
-    // have none. Every result is an object or null, and ours except for that frame.
-    let calling = unsafe {
-        let frame = NonNull::new(running())?;
-        Owned::from_new(python, back(frame.as_ptr()))
-    };
-    let Some(calling) = calling else {
-        // There is no caller, or no memory for a frame object: that is not an error of the program.
-        python.clear();
-        return None;
-    };
-    // SAFETY: the GIL is held; a frame has a code object, which stays alive until the end of this.
-    let (_kept, code) = unsafe {
-        let code = Owned::from_new(python, code(calling.as_ptr()))?;
-        let known = Code::assume(python, NonNull::new(code.as_ptr())?);
-        (code, known)
-    };
-    let judge = Judge::current()?;
-    // No exception is set in a callback of `sys.monitoring`: Python saved the program's own.
-    judge.known_caller(code).or_else(|| judge.name_caller(block, code))
-}
-
-/// The block, the code object and the function's number, if a session runs and the function is selected.
+/// The block, the code object and the function, if a session runs and the function is selected.
 ///
 /// # Safety
 /// The arguments of a callback, which Python calls with the GIL.
@@ -330,7 +339,7 @@ unsafe fn selected(
     api: &'static Api,
     arguments: *const *mut Object,
     count: isize,
-) -> Option<(Block, *mut Object, u32)> {
+) -> Option<(Block, *mut Object, Selected)> {
     // SAFETY: Python holds the GIL while it calls.
     let python = unsafe { Python::assume(api) };
     if count < 1 {
@@ -351,7 +360,8 @@ unsafe fn selected(
             subinterpreters::listen(python);
             None
         }
-        Verdict::Function(number) => Some((block, code.as_ptr(), number)),
+        Verdict::Function(number) => Some((block, code.as_ptr(), Selected::Function(number))),
+        Verdict::ByCaller(first) => Some((block, code.as_ptr(), Selected::ByCaller(first))),
     }
 }
 

@@ -134,7 +134,7 @@ unsafe fn code_of<'gil>(python: Python<'gil>, function: NonNull<Object>) -> Opti
 /// Before 3.11: for a function with another function's name, whose maker no longer exists.
 fn consider_by_plain_name(block: Block, judge: &Judge, code: Code<'_>) {
     let (Some(file), Some(name)) = (code.file(), code.name()) else { return };
-    if judge.may_select(file.text(), name.text()) {
+    if judge.may_concern(file.text(), name.text()) {
         block.notice(notice::NAME_UNSURE);
     }
     consider(block, judge, code, Some(name.text()));

@@ -26,7 +26,7 @@ use speed_bump_abi::{
 };
 
 use self::{
-    stack::{Call, Ended, NO_PAIR, Stack},
+    stack::{Call, Ended, NO_PAIR, PASSED_OVER, Stack},
     threads::{Room, Slot},
 };
 use crate::{
@@ -157,6 +157,20 @@ pub(crate) fn enter(
         recursive.fetch_add(1, Ordering::Relaxed);
     }
     Some(Timed { call: NonNull::from(entered.call), clock: times.clock() })
+}
+
+/// A call starts or resumes that no target is for, while other calls of its function are timed: its end,
+/// which looks like one of theirs, must not end one of them. Its time counts for who calls it.
+pub(crate) fn pass_over(block: Block, identity: usize, began: Ticks) {
+    let Some(times) = block.times() else { return };
+    if !times.in_children() && !life::is_claimed() {
+        return;
+    }
+    let room = room(block);
+    let slot = threads::take(room);
+    if let Some(mut stack) = slot.and_then(|slot| slot.stack(room.session)) {
+        stack.enter(identity, PASSED_OVER, NO_PAIR, now(times.clock(), began));
+    }
 }
 
 /// Ends the call that started last on this thread, if it is this one: it returns, raises, or is suspended.

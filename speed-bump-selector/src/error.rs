@@ -70,7 +70,7 @@ mod tests {
     fn every_error_says_what_is_wrong() {
         for (error, words) in [
             (SelectorError::NotASelector, &["no selector"][..]),
-            (SelectorError::Version { found: 77 }, &["version 77", "version 1 is read"]),
+            (SelectorError::Version { found: 77 }, &["version 77", "version 2 is read"]),
             (SelectorError::Length { found: 77 }, &["length", "77 bytes"]),
             (SelectorError::TargetLines { found: 77 }, &["do not add up", "77 targets"]),
             (SelectorError::Checksum, &["changed after it was compiled"]),

@@ -5,7 +5,7 @@
 //! little-endian, and nothing is aligned. There are no addresses in it, so it can lie anywhere.
 //!
 //! Its lines are the Python lines of the targets file: first the targets, then the exclusions, each in the
-//! order of the file.
+//! order of the file. After those, the functions that targets name as callers (`caller=`), each once.
 //!
 //! A program is a sequence of steps, each an opcode ([`op`]) and its operands.
 
@@ -14,7 +14,9 @@ use crate::Fingerprint;
 /// The first eight bytes.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"sbselect");
 /// The version of the layout described here.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+/// How many different callers targets can name: each has a bit in a number.
+pub const CALLERS: u32 = u32::BITS;
 /// Bytes of a [`Header`].
 pub const HEADER_BYTES: usize = 56;
 /// Bytes of a [`PatternRecord`].
@@ -22,7 +24,7 @@ pub const PATTERN_BYTES: usize = 52;
 /// Bytes of a [`ModuleRecord`].
 pub const MODULE_BYTES: usize = 16;
 /// Bytes of a [`LineRecord`].
-pub const LINE_BYTES: usize = 16;
+pub const LINE_BYTES: usize = 20;
 /// Bytes of a line number in a module's list.
 pub const MEMBER_BYTES: usize = 4;
 
@@ -59,6 +61,8 @@ pub struct Header {
     pub members: u32,
     /// Bytes of all programs.
     pub programs: u32,
+    /// How many of the lines, the last ones, are callers.
+    pub caller_lines: u32,
 }
 
 /// A pattern. Equal patterns share one.
@@ -101,8 +105,11 @@ pub struct LineRecord {
     pub name: u32,
     /// The part of its name pattern after the last `.`: a pattern too.
     pub last_component: u32,
-    /// The loader's number of the target; 0 for an exclusion.
+    /// The loader's number of the target; 0 for an exclusion and for a caller.
     pub target: u32,
+    /// For a target, the number of the caller that it is for, from 1 on; 0: it is for all. For a caller, its
+    /// own number. For an exclusion 0.
+    pub caller: u32,
 }
 
 impl Header {
@@ -122,7 +129,7 @@ impl Header {
             self.target_lines,
             self.members,
             self.programs,
-            0,
+            self.caller_lines,
             checksum_low,
             checksum_high,
         ])
@@ -178,12 +185,12 @@ impl ModuleRecord {
 impl LineRecord {
     /// Its bytes in a selector.
     pub fn to_bytes(self) -> [u8; LINE_BYTES] {
-        from_words([self.module, self.name, self.last_component, self.target])
+        from_words([self.module, self.name, self.last_component, self.target, self.caller])
     }
 
     pub(crate) fn read(bytes: &[u8; LINE_BYTES]) -> Self {
-        let [module, name, last_component, target] = to_words(bytes);
-        Self { module, name, last_component, target }
+        let [module, name, last_component, target, caller] = to_words(bytes);
+        Self { module, name, last_component, target, caller }
     }
 }
 
@@ -241,10 +248,11 @@ mod tests {
             target_lines: 6,
             members: 7,
             programs: 8,
+            caller_lines: 9,
         };
         let bytes = header.to_bytes(0x0b00_0000_0000_000a);
         assert_eq!(bytes.first_chunk(), Some(b"sbselect"));
-        assert_eq!(Header::words(&bytes)[2..], [1, 1, 2, 3, 4, 5, 6, 7, 8, 0, 10, 0x0b00_0000]);
+        assert_eq!(Header::words(&bytes)[2..], [2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0x0b00_0000]);
 
         let pattern = PatternRecord {
             needs: Fingerprint([1, 2, 3, 4 << 32]),
@@ -262,8 +270,8 @@ mod tests {
         assert_eq!(to_words(&module.to_bytes()), [1, 2, 3, 4]);
         assert_eq!(ModuleRecord::read(&module.to_bytes()), module);
 
-        let line = LineRecord { module: 1, name: 2, last_component: 3, target: 4 };
-        assert_eq!(to_words(&line.to_bytes()), [1, 2, 3, 4]);
+        let line = LineRecord { module: 1, name: 2, last_component: 3, target: 4, caller: 5 };
+        assert_eq!(to_words(&line.to_bytes()), [1, 2, 3, 4, 5]);
         assert_eq!(LineRecord::read(&line.to_bytes()), line);
     }
 }

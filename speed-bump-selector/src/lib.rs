@@ -33,7 +33,12 @@ mod module;
 mod program;
 mod selector;
 
-pub use self::{error::SelectorError, fingerprint::Fingerprint, module::ModuleSelector, selector::Selector};
+pub use self::{
+    error::SelectorError,
+    fingerprint::Fingerprint,
+    module::{Candidate, ModuleSelector},
+    selector::Selector,
+};
 
 /// The folder of this crate's `lib.rs`, for the build script that compiles the helper's shared object of it.
 #[cfg(feature = "sources")]

@@ -27,13 +27,25 @@ pub struct ModuleSelector<'b, 'f> {
     sharing: NonZero<usize>,
     /// No target selects a function here.
     empty: bool,
+    /// A function here may be a caller.
+    has_callers: bool,
+}
+
+/// A target that selects a function, and the calls that it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The number of the target, as the loader counts targets.
+    pub target: u32,
+    /// The number of the caller that it is for, from 1 on; 0: it is for all callers.
+    pub caller: u32,
 }
 
 impl<'b, 'f> ModuleSelector<'b, 'f> {
     pub(crate) fn new(selector: Selector<'b>, file: File<'f>) -> Self {
         // Not zero, so that dividing by it needs no check that panics.
         let sharing = NonZero::new(selector.lines.len().div_ceil(MARKS)).unwrap_or(NonZero::<usize>::MIN);
-        let mut module = Self { selector, file, marks: [0; MARKS / 64], sharing, empty: true };
+        let mut module =
+            Self { selector, file, marks: [0; MARKS / 64], sharing, empty: true, has_callers: false };
         let mut excluded = false;
         for record in selector.modules.iter().map(ModuleRecord::read) {
             if !selector.module_matches(&record, &file) {
@@ -43,6 +55,8 @@ impl<'b, 'f> ModuleSelector<'b, 'f> {
                 module.mark(line);
                 if line < selector.target_lines {
                     module.empty = false;
+                } else if line >= selector.callers {
+                    module.has_callers = true;
                 } else {
                     excluded |=
                         selector.line(line).is_some_and(|line| selector.pattern_is_everything(line.name));
@@ -58,10 +72,56 @@ impl<'b, 'f> ModuleSelector<'b, 'f> {
         self.empty
     }
 
-    /// The number of the target that selects the function with this `co_qualname`, as the loader counts
-    /// targets.
+    /// Whether a function of the file may be a caller of targets.
+    pub fn has_callers(&self) -> bool {
+        self.has_callers
+    }
+
+    /// The number of the first target that selects the function with this `co_qualname`, as the loader counts
+    /// targets. It may be for some callers alone: see [`ModuleSelector::candidates`].
     pub fn select(&self, qualname: &str) -> Option<u32> {
         self.decide(qualname, |line| line.name)
+    }
+
+    /// The targets that select the function, in the order in which they are tried: up to the first that is
+    /// for all callers.
+    pub fn candidates(&self, qualname: &str) -> impl Iterator<Item = Candidate> {
+        let mut rest = if self.select(qualname).is_some() { 0..self.selector.target_lines } else { 0..0 };
+        let has = Fingerprint::from_text(qualname);
+        let mut before = None;
+        core::iter::from_fn(move || {
+            loop {
+                let matches = |line: &LineRecord| self.selector.pattern_matches(line.name, qualname, &has);
+                let (number, line) = self.next(rest.clone(), matches)?;
+                rest.start = if line.caller == 0 { rest.end } else { number + 1 };
+                // A line for `__main__` is there for each file too.
+                if before.replace(line.target) != Some(line.target) {
+                    return Some(Candidate { target: line.target, caller: line.caller });
+                }
+            }
+        })
+    }
+
+    /// As which callers targets name the function: the bits of their numbers, that of caller 1 first.
+    pub fn as_caller(&self, qualname: &str) -> u32 {
+        if !self.has_callers {
+            return 0;
+        }
+        let has = Fingerprint::from_text(qualname);
+        let mut rest = self.selector.callers..self.selector.lines.len();
+        let mut bits = 0;
+        let matches = |line: &LineRecord| self.selector.pattern_matches(line.name, qualname, &has);
+        while let Some((number, line)) = self.next(rest.clone(), matches) {
+            bits |= 1_u32.checked_shl(line.caller.wrapping_sub(1)).unwrap_or(0);
+            rest.start = number + 1;
+        }
+        bits
+    }
+
+    /// Whether a function whose `co_name` is `name` may be a caller of targets, for any qualified name.
+    pub fn may_call(&self, name: &str) -> bool {
+        let calls = |line: &LineRecord| self.selector.pattern_may_end_in(line.name, name);
+        self.has_callers && self.first(self.selector.callers..self.selector.lines.len(), calls).is_some()
     }
 
     /// Whether a function whose `co_name` is `name` may be selected, for any qualified name.
@@ -87,20 +147,29 @@ impl<'b, 'f> ModuleSelector<'b, 'f> {
         }
         let has = Fingerprint::from_text(name);
         let matches = |line: &LineRecord| self.selector.pattern_matches(pattern(line), name, &has);
-        let Selector { target_lines, lines, .. } = self.selector;
+        let Selector { target_lines, callers, .. } = self.selector;
         let winner = self.first(0..target_lines, matches)?;
-        self.first(target_lines..lines.len(), matches).is_none().then_some(winner.target)
+        self.first(target_lines..callers, matches).is_none().then_some(winner.target)
     }
 
     /// The first line among `lines` that applies to the file and that `accepts` takes.
     fn first(&self, lines: Range<usize>, accepts: impl Fn(&LineRecord) -> bool) -> Option<LineRecord> {
+        self.next(lines, accepts).map(|(_, line)| line)
+    }
+
+    /// The same, with its number.
+    fn next(
+        &self,
+        lines: Range<usize>,
+        accepts: impl Fn(&LineRecord) -> bool,
+    ) -> Option<(usize, LineRecord)> {
         let marks = lines.start / self.sharing..(lines.end + self.sharing.get() - 1) / self.sharing;
         self.marked(marks).find_map(|mark| {
             let first = mark * self.sharing.get();
             let shared = first.max(lines.start)..(first + self.sharing.get()).min(lines.end);
             shared
-                .filter_map(|line| self.selector.line(line))
-                .find(|line| self.is_here(line) && accepts(line))
+                .filter_map(|number| Some((number, self.selector.line(number)?)))
+                .find(|(_, line)| self.is_here(line) && accepts(line))
         })
     }
 

@@ -4,8 +4,8 @@ use crate::{
     Fingerprint, ModuleSelector, SelectorError,
     file::File,
     layout::{
-        HEADER_BYTES, Header, LINE_BYTES, LineRecord, MAGIC, MEMBER_BYTES, MODULE_BYTES, ModuleRecord,
-        PATTERN_BYTES, PatternRecord, VERSION, checksum, whole,
+        CALLERS, HEADER_BYTES, Header, LINE_BYTES, LineRecord, MAGIC, MEMBER_BYTES, MODULE_BYTES,
+        ModuleRecord, PATTERN_BYTES, PatternRecord, VERSION, checksum, whole,
     },
     matcher::{self, Reading},
     program::{self, Shape},
@@ -19,6 +19,8 @@ pub struct Selector<'b> {
     pub(crate) lines: &'b [[u8; LINE_BYTES]],
     /// How many of `lines` are targets.
     pub(crate) target_lines: usize,
+    /// Where in `lines` the callers begin.
+    pub(crate) callers: usize,
     members: &'b [[u8; MEMBER_BYTES]],
     programs: &'b [u8],
     targets: u32,
@@ -43,7 +45,7 @@ impl<'b> Selector<'b> {
         if usize::try_from(length) != Ok(bytes.len()) {
             return Err(wrong_length);
         }
-        let [patterns, modules, lines, target_lines, members, programs, _reserved] = counts;
+        let [patterns, modules, lines, target_lines, members, programs, caller_lines] = counts;
         let (patterns, body) = table(body, patterns).ok_or(wrong_length)?;
         let (modules, body) = table(body, modules).ok_or(wrong_length)?;
         let (lines, body) = table(body, lines).ok_or(wrong_length)?;
@@ -55,7 +57,10 @@ impl<'b> Selector<'b> {
             return Err(SelectorError::Checksum);
         }
         let target_lines = target_lines as usize;
-        let selector = Self { patterns, modules, lines, target_lines, members, programs: body, targets };
+        let wrong = SelectorError::TargetLines { found: target_lines as u32 };
+        let callers = lines.len().checked_sub(caller_lines as usize).ok_or(wrong)?;
+        let selector =
+            Self { patterns, modules, lines, target_lines, callers, members, programs: body, targets };
         selector.check()?;
         Ok(selector)
     }
@@ -68,15 +73,22 @@ impl<'b> Selector<'b> {
         self.in_module(file).select(qualname)
     }
 
-    /// Whether a function in this file whose `co_name` is `name` may be selected: see
-    /// [`ModuleSelector::may_select`].
-    pub fn may_select(&self, file: &str, name: &str) -> bool {
-        self.in_module(file).may_select(name)
+    /// Whether a function in this file whose `co_name` is `name` may be selected, or be a caller of targets:
+    /// see [`ModuleSelector::may_select`] and [`ModuleSelector::may_call`].
+    pub fn may_concern(&self, file: &str, name: &str) -> bool {
+        let module = self.in_module(file);
+        module.may_select(name) || module.may_call(name)
     }
 
-    /// Whether no function of the file with this `co_filename` can be selected.
-    pub fn selects_nothing_in(&self, file: &str) -> bool {
-        self.in_module(file).is_empty()
+    /// Whether no function of the file with this `co_filename` can be selected, or be a caller of targets.
+    pub fn concerns_nothing_in(&self, file: &str) -> bool {
+        let module = self.in_module(file);
+        module.is_empty() && !module.has_callers()
+    }
+
+    /// Whether some target is for callers.
+    pub fn has_callers(&self) -> bool {
+        self.callers < self.lines.len()
     }
 
     /// The lines that can select a function of the file with this `co_filename`.
@@ -175,15 +187,17 @@ impl<'b> Selector<'b> {
                 return Err(SelectorError::Module(number));
             }
         }
-        if self.target_lines > self.lines.len() || self.members.len() != self.lines.len() {
+        if self.target_lines > self.callers || self.members.len() != self.lines.len() {
             return Err(SelectorError::TargetLines { found: self.target_lines as u32 });
         }
         for (number, line) in (0_u32..).zip(self.lines) {
             let line = LineRecord::read(line);
             let target = if (number as usize) < self.target_lines {
-                line.target < self.targets
+                line.target < self.targets && line.caller <= CALLERS
+            } else if (number as usize) < self.callers {
+                line.target == 0 && line.caller == 0
             } else {
-                line.target == 0
+                line.target == 0 && (1..=CALLERS).contains(&line.caller)
             };
             let module = (line.module as usize) < self.modules.len();
             if !module || !is_pattern(line.name) || !is_pattern(line.last_component) || !target {

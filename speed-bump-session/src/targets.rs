@@ -6,6 +6,7 @@
 //! [`Targets::usdt_in`]), and then for every function, symbol or probe in it. This module does not know the
 //! file system or the process.
 
+mod caller;
 mod candidates;
 #[cfg(test)]
 mod cases;
@@ -29,6 +30,7 @@ use std::{fmt, num::NonZeroU64};
 
 use self::rules::Rules;
 pub use self::{
+    caller::Caller,
     candidates::Candidate,
     changed::TargetChange,
     error::{LineError, LineErrors, LineProblem, MAX_FILE_BYTES, MAX_LINE_BYTES, NoTarget, TargetsError},
@@ -75,9 +77,12 @@ pub struct Target {
     pub delay: Option<Nanos>,
     /// Every how many calls there is a trigger, if the line gives it.
     pub frequency: Option<NonZeroU64>,
+    /// The functions that it is for calls from; `None`: for all calls.
+    pub caller: Option<Caller>,
     /// The name in reports; no other target of the file has it.
     ///
-    /// It is the pattern if the line gives none, followed by ` (line N)` if an earlier line has that id.
+    /// It is the pattern and the caller if the line gives none, followed by ` (line N)` if an earlier line
+    /// has that id.
     pub id: String,
     /// Whether it was dropped from a running session: it no longer selects anything.
     pub is_dropped: bool,
@@ -135,6 +140,14 @@ pub struct TargetIndex(pub u32);
 pub struct ExclusionIndex(pub u32);
 
 impl Target {
+    /// The pattern as written, and the option `caller=` if there is one.
+    pub fn pattern_and_caller(&self) -> String {
+        match &self.caller {
+            Some(caller) => format!("{} caller={}", self.pattern, caller.pattern),
+            None => self.pattern.clone(),
+        }
+    }
+
     /// Whether its module pattern matches a Python file, by its path or, if they apply, its dotted names.
     pub fn is_in_module(&self, file: &str) -> bool {
         let by_name = || dotted::DottedNames::new(file).iter().any(|name| self.module.matches(name));

@@ -1,5 +1,6 @@
 //! The engines other than the usual one: `signal`, `kmod`, and what is left of `bpf` on old kernels.
 
+mod by_caller;
 mod helper_alone;
 mod helper_callers;
 mod helper_engine;

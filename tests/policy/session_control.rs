@@ -106,7 +106,8 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     for (arguments, word) in [
         (vec!["native:*/service:hot", "delay=20"], "write 20us"),
         (vec!["native:*/service:hot", "delay=1h"], "1h"),
-        (vec!["native:*/service:hot", "id=x"], "delay=TIME or frequency=N"),
+        (vec!["native:*/service:hot", "id=x"], "delay=TIME, frequency=N or caller=FUNCTION"),
+        (vec!["native:*/service:hot", "caller=cold", "delay=1us"], "no target of the session matches"),
         (vec!["native:*:cold", "delay=1us"], "`--add` adds it as a target"),
         (vec!["!native:*:hot", "delay=1us"], "an exclusion has no options"),
         (vec!["nonsense", "delay=1us"], "nonsense"),

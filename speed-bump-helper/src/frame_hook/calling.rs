@@ -5,19 +5,22 @@ use core::{
     sync::atomic::{AtomicPtr, Ordering},
 };
 
+use speed_bump_abi::control_block::notice;
+
 use super::{
     evaluator::Frame,
-    frame,
+    first_sight, frame,
     raised::Raised,
     stack::{self, Key},
 };
 use crate::{
     block::Block,
-    judge::Judge,
+    judge::{Judge, branches},
     python::{
         api::{Api, Interpreter, ThreadState},
         code::Code,
         gil::Python,
+        object::Object,
     },
 };
 
@@ -47,12 +50,7 @@ impl Calling {
     /// The frame is about to be evaluated, with the GIL.
     pub(super) unsafe fn caller(self, python: Python<'_>, block: Block, frame: *mut Frame) -> Option<u32> {
         // SAFETY: as the caller promises.
-        let code = unsafe {
-            match self.0 {
-                Some((thread, _)) => frame::calling_code_311(thread),
-                None => Some(frame::calling_code(frame)),
-            }
-        };
+        let code = unsafe { self.code_of_caller(frame) };
         let Some(code) = code else {
             block.leave_out_caller();
             return None;
@@ -61,6 +59,48 @@ impl Calling {
         let code = unsafe { Code::from_object(python, NonNull::new(code)?) }?;
         let judge = Judge::current()?;
         judge.known_caller(code).or_else(|| self.name_caller(block, judge, code))
+    }
+
+    /// The number that a call of a frame counts for, where the targets of its function are for some callers
+    /// alone. `first`: the first of its numbers. `None`: no target is for this call.
+    ///
+    /// # Safety
+    /// As [`Calling::caller`].
+    #[inline(never)]
+    pub(super) unsafe fn branch(
+        self,
+        python: Python<'_>,
+        block: Block,
+        frame: *mut Frame,
+        first: u32,
+    ) -> Option<u32> {
+        // SAFETY: as the caller promises.
+        let code = unsafe { self.code_of_caller(frame) };
+        if code.is_none() {
+            block.notice(notice::CALLER_UNKNOWN);
+        }
+        let callers = code.and_then(NonNull::new).and_then(|code| {
+            // SAFETY: the code of a frame that is evaluated, which keeps it.
+            let code = unsafe { Code::from_object(python, code) }?;
+            let judge = Judge::current()?;
+            judge.known_as_caller(code).or_else(|| self.judge_as_caller(block, judge, code))
+        });
+        branches::find(block, first, callers.unwrap_or(0))
+    }
+
+    /// The code of the frame that calls; null if there is none. `None`: this build has an unknown layout.
+    ///
+    /// # Safety
+    /// As [`Calling::caller`].
+    #[inline]
+    unsafe fn code_of_caller(self, frame: *mut Frame) -> Option<*mut Object> {
+        // SAFETY: as the caller promises.
+        unsafe {
+            match self.0 {
+                Some((thread, _)) => frame::calling_code_311(thread),
+                None => Some(frame::calling_code(frame)),
+            }
+        }
     }
 
     /// The same for code that has no number yet.
@@ -73,6 +113,18 @@ impl Calling {
         }
         let _raised = Raised::set_aside(code.python());
         judge.name_caller(block, code)
+    }
+
+    /// As which callers targets name code that was not judged.
+    #[cold]
+    #[inline(never)]
+    fn judge_as_caller(self, block: Block, judge: &Judge, code: Code<'_>) -> Option<u32> {
+        if !stack::suffices_to_judge(self.key()) {
+            block.notice(notice::STACK_SHORT);
+            return None;
+        }
+        let _raised = Raised::set_aside(code.python());
+        Some(judge.judge_as_caller(block, code, first_sight::search))
     }
 }
 

@@ -75,7 +75,7 @@ pub(crate) fn judge(
         return Some(judge.judge(block, code, None));
     }
     let file = code.file()?;
-    if judge.selects_nothing_in(file.text()) {
+    if judge.concerns_nothing_in(file.text()) {
         let unselected = judge::of_unselected(code);
         judge.remember(code, unselected);
         return Some(unselected);
@@ -98,7 +98,7 @@ fn judge_nameless(
         return Some(judge.judge(block, code, Some(name.text())));
     }
     let unselected = judge::of_unselected(code);
-    if !judge.may_select(file, name.text()) {
+    if !judge.may_concern(file, name.text()) {
         judge.remember(code, unselected);
         return Some(unselected);
     }
@@ -139,7 +139,7 @@ unsafe fn name_of_generator<'gil>(code: Code<'gil>, frame: *mut Frame) -> Option
 }
 
 /// The qualified name of a function that has the code: found by `gc.get_referrers`, and among frozen objects.
-fn search<'gil>(code: Code<'gil>) -> Option<Utf8<'gil>> {
+pub(super) fn search<'gil>(code: Code<'gil>) -> Option<Utf8<'gil>> {
     let gc = NonNull::new(GC.load(Ordering::Acquire))?;
     if SEARCHED.fetch_add(1, Ordering::Relaxed) >= SEARCHES {
         SEARCHED.store(SEARCHES, Ordering::Relaxed);

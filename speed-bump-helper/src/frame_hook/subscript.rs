@@ -100,7 +100,7 @@ fn give_selected(
     verdict: impl Fn(Code<'_>) -> Option<Verdict>,
 ) -> Result<(), Fault> {
     each_function(python, |function, code| {
-        if code.is_named(name) && matches!(verdict(code), Some(Verdict::Function(_))) {
+        if code.is_named(name) && matches!(verdict(code), Some(Verdict::Function(_) | Verdict::ByCaller(_))) {
             // SAFETY: a living function.
             unsafe { give_version(function.as_ptr()) };
         }

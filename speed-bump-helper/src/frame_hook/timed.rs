@@ -126,18 +126,23 @@ unsafe fn resume(calling: Calling, frame: *mut Frame, code: *mut Object) -> bool
     // SAFETY: as the caller promises.
     let code = unsafe { Code::assume(Python::assume(api), code) };
     let is_current = judge.generation == block.head().generation.load(Ordering::Relaxed);
-    match judge.known(code) {
-        Some(Verdict::Function(number)) if is_current && block.has_session() => {
+    let number = match judge.known(code) {
+        Some(Verdict::Function(number)) if is_current && block.has_session() => Some(number),
+        // A generator's time counts for who has it go on.
+        Some(Verdict::ByCaller(first)) if is_current && block.has_session() => {
             // SAFETY: as the caller promises.
-            let caller = || unsafe { calling.caller(code.python(), block, frame) };
-            let entering = Entering { identity: frame as usize, kind: Kind::Resumes, began };
-            if let Some(timed) = times::enter(block, number, entering, caller) {
-                timed.begins_now();
-            }
-            true
+            unsafe { calling.branch(code.python(), block, frame, first) }
         }
-        _ => false,
+        _ => None,
+    };
+    let Some(number) = number else { return false };
+    // SAFETY: as the caller promises.
+    let caller = || unsafe { calling.caller(code.python(), block, frame) };
+    let entering = Entering { identity: frame as usize, kind: Kind::Resumes, began };
+    if let Some(timed) = times::enter(block, number, entering, caller) {
+        timed.begins_now();
     }
+    true
 }
 
 /// The frame of a timed call has been evaluated.

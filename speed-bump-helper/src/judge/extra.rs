@@ -1,4 +1,4 @@
-//! A number of ours in each code object, in `co_extra`, where Python lets tools reserve places.
+//! Two numbers of ours in each code object, in `co_extra`, where Python lets tools reserve places.
 
 use core::{
     ffi::c_void,
@@ -20,8 +20,9 @@ use crate::{
 };
 
 const NO_INDEX: isize = -1;
-/// Our index into `co_extra`, once there is one.
-static INDEX: AtomicIsize = AtomicIsize::new(NO_INDEX);
+/// Our indices into `co_extra`, once there are any.
+static VERDICT: AtomicIsize = AtomicIsize::new(NO_INDEX);
+static CALLER: AtomicIsize = AtomicIsize::new(NO_INDEX);
 /// Offset of `co_extra` in a code object, if we read it in place; else 0.
 static IN_PLACE: AtomicUsize = AtomicUsize::new(0);
 /// Held while a verdict is written in a free-threaded build: two threads must not both grow one code object's
@@ -31,18 +32,41 @@ static WRITING: AtomicBool = AtomicBool::new(false);
 /// it decides each verdict anew, until it gets a session of its own.
 const PATIENCE: u32 = 100_000;
 
+/// Which of our numbers it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The verdict.
+    Verdict,
+    /// As which callers targets name the function.
+    Caller,
+}
+
+impl Place {
+    /// In the order in which they are reserved.
+    const ALL: [Self; 2] = [Self::Verdict, Self::Caller];
+
+    #[inline]
+    fn index(self) -> &'static AtomicIsize {
+        match self {
+            Self::Verdict => &VERDICT,
+            Self::Caller => &CALLER,
+        }
+    }
+}
+
 /// The number; 0 if there is none.
 #[inline]
-pub(super) fn read(code: Code<'_>) -> u64 {
+pub(super) fn read(place: Place, code: Code<'_>) -> u64 {
     let in_place = IN_PLACE.load(Ordering::Relaxed);
     if in_place != 0 {
         // SAFETY: a living code object, whose `co_extra` lies there; the GIL is held.
-        return unsafe { read_at(code.as_ptr(), in_place) };
+        return unsafe { read_at(place, code.as_ptr(), in_place) };
     }
     let mut extra: *mut c_void = ptr::null_mut();
     // SAFETY: a living code object, the GIL is held. It fails only for other objects, and then sets nothing.
     unsafe {
-        (code.python().api.get_extra)(code.as_ptr(), INDEX.load(Ordering::Relaxed), &raw mut extra);
+        let index = place.index().load(Ordering::Relaxed);
+        (code.python().api.get_extra)(code.as_ptr(), index, &raw mut extra);
     }
     extra as u64
 }
@@ -52,21 +76,21 @@ pub(super) fn read(code: Code<'_>) -> u64 {
 /// # Safety
 /// A living code object, whose `co_extra` lies there; the GIL is held.
 #[inline]
-pub(super) unsafe fn read_at(code: *mut Object, offset: usize) -> u64 {
+pub(super) unsafe fn read_at(place: Place, code: *mut Object, offset: usize) -> u64 {
     // SAFETY: as the caller promises.
-    unsafe { ExtraList::read(code, offset, INDEX.load(Ordering::Relaxed)) }
+    unsafe { ExtraList::read(code, offset, place.index().load(Ordering::Relaxed)) }
 }
 
 /// Stores a number. Without memory for it, nothing is stored.
-pub(super) fn write(code: Code<'_>, bits: u64) {
+pub(super) fn write(place: Place, code: Code<'_>, bits: u64) {
     let python = code.python();
     let lock = python.api.version.free_threaded;
     if lock && !(0..PATIENCE).any(|_| lock_writing()) {
         return;
     }
+    let index = place.index().load(Ordering::Relaxed);
     // SAFETY: a living code object, the GIL is held, the index is ours.
-    let result =
-        unsafe { (python.api.set_extra)(code.as_ptr(), INDEX.load(Ordering::Relaxed), bits as *mut c_void) };
+    let result = unsafe { (python.api.set_extra)(code.as_ptr(), index, bits as *mut c_void) };
     if lock {
         unlock();
     }
@@ -136,7 +160,7 @@ pub(crate) fn find(python: Python<'_>) -> Option<usize> {
 fn offset_of(code: Code<'_>, object_size: usize) -> Option<usize> {
     /// Large and odd, so that no other word is likely to have this value.
     const VALUE: u64 = 0x5bed_b09b_5bed_b09b;
-    let index = INDEX.load(Ordering::Relaxed);
+    let index = VERDICT.load(Ordering::Relaxed);
     let start = code.as_ptr().cast::<u64>();
     let set = |value: u64| {
         // SAFETY: a living code object, the GIL is held, the index is ours.
@@ -173,36 +197,40 @@ fn lock_writing() -> bool {
     locked
 }
 
-/// Reserves a place in all code objects, once per process.
+/// Reserves our places in all code objects, once per process.
 ///
 /// # Errors
 /// [`Failure::Python`]: all are taken.
 pub(crate) fn prepare(python: Python<'_>) -> Result<(), Fault> {
-    if INDEX.load(Ordering::Relaxed) != NO_INDEX {
-        return Ok(());
+    for place in Place::ALL {
+        if place.index().load(Ordering::Relaxed) != NO_INDEX {
+            continue;
+        }
+        // SAFETY: the GIL is held. The stored value is a number that needs no freeing.
+        let index = unsafe { (python.api.request_extra)(None) };
+        if index < 0 {
+            python.clear();
+            return Err(Fault::new(Failure::Python, &["every place in code objects (co_extra) is taken"]));
+        }
+        place.index().store(index, Ordering::Relaxed);
     }
-    // SAFETY: the GIL is held. The stored value is a number that needs no freeing.
-    let index = unsafe { (python.api.request_extra)(None) };
-    if index < 0 {
-        python.clear();
-        return Err(Fault::new(Failure::Python, &["every place in code objects (co_extra) is taken"]));
-    }
-    INDEX.store(index, Ordering::Relaxed);
     Ok(())
 }
 
-/// Reserves the same place in the running interpreter, which is not the one of [`prepare`]: tried once per
-/// interpreter. `false`: it cannot be the same place.
+/// Reserves the same places in the running interpreter, which is not the one of [`prepare`]: tried once per
+/// interpreter. `false`: they cannot be the same.
 pub(crate) fn prepare_here(python: Python<'_>) -> bool {
     let Some(kept) = Kept::here(python) else { return false };
     if let Some(known) = kept.number(KeptObject::Place) {
         return known == 1;
     }
-    let index = INDEX.load(Ordering::Relaxed);
     // Python hands out places from 0 on, until none is left.
     // SAFETY: the GIL is held. The stored value is a number that needs no freeing.
     let mut given = core::iter::from_fn(|| Some(unsafe { (python.api.request_extra)(None) }));
-    let is_same = given.find(|given| !(0..index).contains(given)) == Some(index);
+    let is_same = Place::ALL.into_iter().all(|place| {
+        let index = place.index().load(Ordering::Relaxed);
+        given.find(|given| !(0..index).contains(given)) == Some(index)
+    });
     kept.keep_number(KeptObject::Place, i64::from(is_same));
     python.clear();
     is_same

@@ -12,7 +12,7 @@ use core::{
     sync::atomic::{AtomicPtr, Ordering},
 };
 
-use super::{METH_FASTCALL, NAME, caller, disable, module::Monitoring, selected};
+use super::{METH_FASTCALL, NAME, Selected, by_caller, caller, disable, module::Monitoring, selected};
 use crate::{
     block::Block,
     fault::Fault,
@@ -153,7 +153,7 @@ unsafe extern "C" fn on_throw(_: *mut Object, arguments: *const *mut Object, cou
 unsafe fn resume(api: &'static Api, arguments: *const *mut Object, count: isize) -> bool {
     let began = stub::now();
     // SAFETY: as the caller promises.
-    let Some((block, code, number)) = (unsafe { selected(api, arguments, count) }) else {
+    let Some((block, code, selected)) = (unsafe { selected(api, arguments, count) }) else {
         return false;
     };
     if block.times().is_none() {
@@ -163,6 +163,15 @@ unsafe fn resume(api: &'static Api, arguments: *const *mut Object, count: isize)
     let entering = Entering { identity: code as usize, kind: Kind::Resumes, began };
     // SAFETY: Python holds the GIL while it calls.
     let python = unsafe { Python::assume(api) };
+    let number = match selected {
+        Selected::Function(number) => Some(number),
+        Selected::ByCaller(first) => by_caller(python, block, first),
+    };
+    // A generator's time counts for who has it go on.
+    let Some(number) = number else {
+        times::pass_over(block, code as usize, began);
+        return true;
+    };
     if let Some(timed) = times::enter(block, number, entering, || caller(python, block)) {
         timed.begins_now();
     }

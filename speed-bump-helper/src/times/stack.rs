@@ -26,6 +26,9 @@ pub(super) struct Call {
 /// No pair of functions is recorded.
 pub(super) const NO_PAIR: u32 = u32::MAX;
 
+/// In place of a function's number: the call is not timed, and only its end is waited for.
+pub(super) const PASSED_OVER: u32 = u32::MAX - 1;
+
 impl Call {
     /// Sets its start to now, since the time before was the helper's work.
     #[inline]
@@ -99,7 +102,11 @@ impl Stack<'_> {
         let (is_outermost, is_outermost_of_pair) = self.lower(&call);
         let total = passed(call.start, now);
         if let Some(caller) = depth.checked_sub(1).and_then(|caller| self.calls.get_mut(caller)) {
-            caller.callees = caller.callees.wrapping_add(total).wrapping_add(u64::from(call.lead));
+            let timed = match call.function {
+                PASSED_OVER => call.callees,
+                _ => total.wrapping_add(u64::from(call.lead)),
+            };
+            caller.callees = caller.callees.wrapping_add(timed);
         }
         let own = total.saturating_sub(call.callees);
         let Call { function, pair, .. } = call;
@@ -239,6 +246,18 @@ mod tests {
         thread.stack().enter(G, 2, NO_PAIR, 10).unwrap().call.begin_at(14);
         assert_eq!(thread.leave(G, 20), (6, 6, true));
         assert_eq!(thread.leave(F, 30), (20, 30, true));
+    }
+
+    #[test]
+    fn what_is_passed_over_counts_for_who_calls_it() {
+        let mut thread = Thread::default();
+        thread.enter(F, 0);
+        assert!(!thread.stack().enter(F, PASSED_OVER, NO_PAIR, 10).unwrap().recursive);
+        thread.stack().enter(G, 2, NO_PAIR, 20).unwrap();
+        assert_eq!(thread.leave(G, 25), (5, 5, true));
+        assert_eq!(thread.stack().leave_last(F, 40).map(|ended| ended.function), Some(PASSED_OVER));
+        assert_eq!(thread.leave(F, 100), (95, 100, true));
+        assert!(thread.is_empty());
     }
 
     /// F calls G, which calls F, which calls G: of the pair, the first call of G is the outermost one.

@@ -51,7 +51,7 @@ pub struct About {
 /// A target with its present dose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetAbout {
-    /// Pattern as the user wrote it.
+    /// Pattern as the user wrote it, with its option `caller=`.
     pub pattern: String,
     /// The delay of each trigger.
     pub delay_ns: u64,

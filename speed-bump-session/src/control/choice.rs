@@ -32,7 +32,7 @@ pub(crate) fn by_line(controls: &Controls, line: &str) -> Result<Chosen, Request
     let parsed = parse(line)?;
     let targets = controls.targets();
     let has_pattern = |wanted: &Targets| {
-        wanted.iter().any(|(_, wanted)| targets.iter().any(|(_, of)| is_named(of, &wanted.pattern)))
+        wanted.iter().any(|(_, wanted)| targets.iter().any(|(_, of)| is_meant(of, wanted)))
     };
     // A user who writes a target's pattern means the target, whatever the pattern selects.
     let as_written = parsed.clone().decide(|_| false);
@@ -46,17 +46,22 @@ pub(crate) fn by_line(controls: &Controls, line: &str) -> Result<Chosen, Request
     let (known, policies) = (controls.known(), controls.policies());
     let chosen = choose(&wanted, target, &targets, &known, &policies);
     if chosen.changes.is_empty() {
+        let why = match target.caller {
+            Some(_) => String::new(),
+            None => format!(
+                ", and it selects none of the {} functions that they have selected so far",
+                known.len()
+            ),
+        };
         return Err(RequestError::usage(format!(
-            "no target of the session matches `{}`, and it selects none of the {} functions that they have \
-             selected so far; `--add` adds it as a target",
-            target.pattern,
-            known.len()
+            "no target of the session matches `{}`{why}; `--add` adds it as a target",
+            target.pattern_and_caller()
         )));
     }
     Ok(chosen)
 }
 
-/// The targets with this pattern or id.
+/// The targets with this pattern, with this pattern and caller, or with this id.
 ///
 /// # Errors
 /// No target has it.
@@ -72,7 +77,15 @@ pub(crate) fn named(targets: &Targets, pattern: &str) -> Result<Vec<TargetIndex>
 }
 
 fn is_named(target: &Target, pattern: &str) -> bool {
-    !target.is_dropped && (target.pattern == pattern || target.id == pattern)
+    let is_it =
+        || target.pattern == pattern || target.id == pattern || target.pattern_and_caller() == pattern;
+    !target.is_dropped && is_it()
+}
+
+/// Whether a line means the target: with a caller, only one for that caller.
+fn is_meant(target: &Target, line: &Target) -> bool {
+    let is_callers = line.caller.is_none() || line.caller == target.caller;
+    is_callers && is_named(target, &line.pattern)
 }
 
 /// The result of rereading targets.
@@ -140,13 +153,17 @@ fn choose(
         delay: target.delay.unwrap_or(dose.delay),
         frequency: target.frequency.map_or(dose.frequency, NonZeroU64::get),
     };
-    let named = |of: &Target| is_named(of, &target.pattern);
+    let named = |of: &Target| is_meant(of, target);
     let mut chosen = Chosen::default();
     for (index, _) in targets.iter().filter(|(_, of)| named(of)) {
         chosen.changes.push((Selection::Target(index), changed(policies.dose(index))));
         chosen.targets += 1;
     }
     let by_target = chosen.targets > 0;
+    if !by_target && target.caller.is_some() {
+        // A function has one dose for all of a target's calls.
+        return chosen;
+    }
     // The exact name of a function is not a pattern, as elsewhere in resolving targets.
     let native = known
         .iter()
@@ -255,6 +272,30 @@ mod tests {
         // With this name, but of another kind.
         assert_eq!(chosen("*:fg delay=1us"), Chosen::default());
         assert_eq!(chosen("usdt:*:p:fg delay=1us"), Chosen::default());
+    }
+
+    #[test]
+    fn a_caller_means_the_target_for_that_caller() {
+        let text = "*/app.py:f caller=a\n*/app.py:f caller=b\n*/app.py:f id=rest\n";
+        let targets = parsed(text);
+        let policies = PolicyTable::new(&targets, dose(0, 1), EngineChoice::Auto);
+        let mut known = KnownFunctions::default();
+        known.enter(function(0, "/app.py", "f"));
+        let meant = |line: &str| {
+            let wanted = parse(line).unwrap().decide(|_| false);
+            let target = wanted.iter().next().unwrap().1;
+            let chosen = choose(&wanted, target, &targets, &known, &policies);
+            let of_target = |(selection, _): (Selection, Dose)| match selection {
+                Selection::Target(index) => Some(index.0),
+                Selection::Function(_) => None,
+            };
+            chosen.changes.into_iter().map(of_target).collect::<Vec<_>>()
+        };
+        assert_eq!(meant("*/app.py:f caller=b delay=1us"), [Some(1)]);
+        assert_eq!(meant("*/app.py:f delay=1us"), [Some(0), Some(1), Some(2)]);
+        assert_eq!(meant("*/app.py:f caller=c delay=1us"), [], "no function has a dose of its own for that");
+        let dropped = |pattern| named(&targets, pattern).unwrap().iter().map(|of| of.0).collect::<Vec<_>>();
+        assert_eq!((dropped("*/app.py:f caller=a"), dropped("rest")), (vec![0], vec![2]));
     }
 
     #[test]

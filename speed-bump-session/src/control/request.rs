@@ -134,7 +134,7 @@ pub struct SetAsk {
 pub enum Drop {
     /// By its number.
     Target(u32),
-    /// All targets with this pattern or id.
+    /// All targets with this pattern, with this pattern and caller, or with this id.
     Named(String),
 }
 

@@ -20,7 +20,7 @@ pub fn about(controls: &Controls, pids: &[Pid]) -> About {
     let targets = all_targets.iter().filter(|(_, target)| !target.is_dropped).map(|(index, target)| {
         let dose = policies.dose(index);
         TargetAbout {
-            pattern: target.pattern.clone(),
+            pattern: target.pattern_and_caller(),
             delay_ns: dose.delay.0,
             frequency: dose.frequency,
             functions: known.iter().filter(|(_, function)| function.target == index).count(),

@@ -4,7 +4,7 @@ use super::{PrepareError, Request};
 use crate::{
     engine::{Capabilities, EngineChoice, EngineKind},
     python::entry_source::EntryChoice,
-    targets::{TargetKind, Targets},
+    targets::{Target, TargetKind, Targets},
     units::Pid,
 };
 
@@ -43,6 +43,7 @@ pub(super) fn check_command(choice: EngineChoice) -> Result<(), PrepareError> {
 
 /// Refuses targets that the engine cannot do, all at once.
 pub(super) fn check_targets(choice: EngineChoice, targets: &Targets) -> Result<(), PrepareError> {
+    check_callers(targets)?;
     let (engine, can) = engine_for(choice);
     let cannot = targets.iter().filter_map(|(_, target)| {
         let every_nth = target.frequency.is_some_and(|every| every.get() > 1);
@@ -61,6 +62,23 @@ pub(super) fn check_targets(choice: EngineChoice, targets: &Targets) -> Result<(
     }
     cannot.push("leave these out, or use --engine bpf".to_owned());
     Err(PrepareError::Incapable(cannot))
+}
+
+/// Refuses callers of functions whose callers no engine sees.
+fn check_callers(targets: &Targets) -> Result<(), PrepareError> {
+    let of_native = |target: &Target| target.caller.is_some() && target.kind != TargetKind::Python;
+    let unseen = targets.iter().map(|(_, target)| target).filter(|target| of_native(target));
+    let mut refused: Vec<_> = unseen
+        .map(|target| {
+            let (line, text) = (target.line, &target.text);
+            format!("line {line}: `{text}`: who calls is known of Python functions alone (caller=)")
+        })
+        .collect();
+    if refused.is_empty() {
+        return Ok(());
+    }
+    refused.push("leave `caller=` out there".to_owned());
+    Err(PrepareError::Incapable(refused))
 }
 
 fn engine_for(choice: EngineChoice) -> (EngineKind, Capabilities) {

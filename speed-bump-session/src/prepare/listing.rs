@@ -45,6 +45,8 @@ struct TargetListing<'a> {
     line: usize,
     kind: TargetKind,
     pattern: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    caller: Option<&'a str>,
     engine: EngineKind,
     delay_ns: Nanos,
     frequency: u64,
@@ -195,6 +197,7 @@ fn of_target<'a>(
         line: target.line,
         kind: target.kind,
         pattern: &target.pattern,
+        caller: target.caller.as_ref().map(|caller| caller.pattern.as_str()),
         engine,
         delay_ns: dose.delay,
         frequency: dose.frequency,

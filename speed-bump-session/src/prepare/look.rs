@@ -24,13 +24,15 @@ pub(super) struct Planned {
     /// What targets that select nothing could have meant: file and qualified name. Empty where this was not
     /// asked.
     pub(super) loaded: Vec<(String, String)>,
+    /// The bits of the callers that targets name and that were found, if its functions were listed.
+    pub(super) callers_found: Option<u64>,
     /// Why it may have Python functions that were not found.
     pub(super) unlisted: Vec<&'static str>,
 }
 
 impl Planned {
     pub(super) fn new(process: Process, plan: Plan) -> Self {
-        Self { process, plan, loaded: Vec::new(), unlisted: Vec::new() }
+        Self { process, plan, loaded: Vec::new(), callers_found: None, unlisted: Vec::new() }
     }
 
     /// Loads the helper, and adds to the plan what it finds. Where a target selects nothing, also collects
@@ -40,7 +42,7 @@ impl Planned {
         inject_timeout: Duration,
         resolver: &Resolver,
     ) -> Result<Vec<Notice>, ProcessError> {
-        let Self { process, plan, loaded: names, unlisted: may_be_missing } = self;
+        let Self { process, plan, loaded: names, callers_found: callers, unlisted: may_be_missing } = self;
         let pid = process.pid();
         let program = plan.program.clone().map_or_else(|| process.program(), Ok)?;
         let interpreters = resolver.interpreter_files(process)?;
@@ -58,7 +60,8 @@ impl Planned {
                 return Ok(vec![Notice::NotLooked { pid, why }]);
             }
         };
-        let Survey { functions, looked_at, unlisted, notices: seen } = found;
+        let Survey { functions, looked_at, callers_found, unlisted, notices: seen } = found;
+        *callers = Some(callers_found);
         let mut notices = vec![Notice::Looked { pid, functions: looked_at }];
         notices
             .extend(seen.into_iter().chain(unlisted.iter().copied()).map(|text| Notice::Seen { pid, text }));
@@ -69,7 +72,9 @@ impl Planned {
         // After the others: sites name their functions by position.
         plan.functions.extend(functions);
         let mut python = resolver.targets().iter().filter(|(_, target)| target.kind == TargetKind::Python);
-        if python.any(|(index, _)| !plan.would_select(index)) {
+        if python.any(|(index, _)| !plan.would_select(index))
+            || !resolver.targets().without_caller(callers_found).is_empty()
+        {
             // Without names, the user is still told that a target selects nothing.
             *names = loaded(process, &program, &interpreters, &setup).unwrap_or_default();
         }

@@ -113,6 +113,13 @@ pub enum Reason {
     },
     /// The process runs code that it has compiled itself, which targets cannot name.
     Jit,
+    /// No function that is loaded is such a caller; those with the closest names, if any.
+    NoCaller {
+        /// What follows `caller=`.
+        pattern: String,
+        /// Names as a line writes them.
+        nearest: Vec<String>,
+    },
     /// There is no such name; these are the closest.
     Nearest(Vec<String>),
 }

@@ -56,9 +56,10 @@ fn nothing<'a>(
 ) -> impl Iterator<Item = (TargetIndex, &'a Target)> {
     let selecting: HashSet<TargetIndex> =
         planned.iter().flat_map(|planned| planned.plan.selecting()).collect();
+    let without_caller = without_caller(resolver, planned);
     resolver.targets().iter().filter(move |(index, target)| {
         let index = *index;
-        let selected = selecting.contains(&index);
+        let selected = selecting.contains(&index) && !without_caller.contains(&index);
         // Without a list of its functions, it is not known what a process will call before it does.
         let unknown = target.kind == TargetKind::Python
             && planned.iter().any(|planned| !is_known(&planned.plan, purpose));
@@ -66,6 +67,12 @@ fn nothing<'a>(
         let says_so = purpose == Purpose::Attach && planned.iter().any(|of| of.plan.is_out_of_reach(index));
         !selected && !unknown && !says_so
     })
+}
+
+/// The targets whose caller is in none of the processes whose functions were listed.
+fn without_caller(resolver: &Resolver, planned: &[Planned]) -> Vec<TargetIndex> {
+    let found = planned.iter().filter_map(|planned| planned.callers_found).reduce(|all, found| all | found);
+    found.map(|found| resolver.targets().without_caller(found)).unwrap_or_default()
 }
 
 /// Whether it is known now which Python functions a process has.
@@ -131,7 +138,7 @@ fn reasons(
     planned: &Planned,
     explained: bool,
 ) -> Vec<Reason> {
-    let Planned { process, plan, loaded, unlisted } = planned;
+    let Planned { process, plan, loaded, callers_found, unlisted } = planned;
     let of_target = plan.remarks.iter().filter(|remark| remark.target == Some(index));
     let mut reasons: Vec<_> = of_target.map(|remark| Reason::Found(remark.text.clone())).collect();
     if target.kind == TargetKind::Python {
@@ -143,6 +150,12 @@ fn reasons(
     let first = plan.functions.iter().find(|function| function.shadowed.contains(&index));
     let first = first.and_then(|function| resolver.targets().get(function.selected.target));
     reasons.extend(first.map(|first| Reason::SelectedBy(first.line)));
+    let has_no_caller = |found: u64| resolver.targets().without_caller(found).contains(&index);
+    if let Some(caller) = target.caller.as_ref().filter(|_| callers_found.is_some_and(has_no_caller)) {
+        let names = loaded.iter().map(|(file, name)| (file.as_str(), name.as_str()));
+        let nearest = target.nearest_callers(names, REASONS);
+        reasons.push(Reason::NoCaller { pattern: caller.pattern.clone(), nearest });
+    }
     if reasons.is_empty() && explained {
         reasons = of_files(target, process);
         // Names of other functions would only mislead.

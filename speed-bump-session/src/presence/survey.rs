@@ -18,6 +18,8 @@ pub(crate) struct Survey {
     pub functions: Vec<FoundFunction>,
     /// The number of functions that it judged.
     pub looked_at: u64,
+    /// The bits of the callers that targets name and that it found.
+    pub callers_found: u64,
     /// Reasons why it may not have found some functions.
     pub unlisted: Vec<&'static str>,
     /// Its other notices.
@@ -46,7 +48,8 @@ pub(crate) fn survey(
     let mut notices = words::notices(report.notices);
     notices.extend(words::left_out(new.left_out()));
     let unlisted = words::not_listed(report.unlisted);
-    Ok(Survey { functions, looked_at: report.surveyed, unlisted, notices })
+    let (looked_at, callers_found) = (report.surveyed, report.callers_found);
+    Ok(Survey { functions, looked_at, callers_found, unlisted, notices })
 }
 
 /// Names of the functions that a process has loaded, for any targets: file and qualified name. There may be

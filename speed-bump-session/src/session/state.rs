@@ -44,6 +44,8 @@ pub(crate) struct State {
     pub(super) missed: BTreeMap<u32, Vec<String>>,
     /// Calls whose caller is in no pair, by the helper that reports them.
     pub(super) without_caller: BTreeMap<u32, u64>,
+    /// The bits of the callers that targets name and that helpers have found.
+    pub(super) callers_found: u64,
     /// Whether it is recorded who calls whom.
     pub(super) records_callers: bool,
     /// The processes that were named on the command line.
@@ -83,6 +85,7 @@ impl State {
             native_untimed: Untimed::default(),
             missed: BTreeMap::new(),
             without_caller: BTreeMap::new(),
+            callers_found: 0,
             records_callers: settings.callers,
             roots: Vec::new(),
             pids_seen: BTreeSet::new(),

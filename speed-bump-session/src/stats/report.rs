@@ -53,12 +53,15 @@ pub struct SessionReport {
 /// The counts of a target.
 #[derive(Clone, Debug, Serialize)]
 pub struct TargetReport {
-    /// The target's `id=`, or its pattern.
+    /// The target's `id=`, or its pattern and caller.
     pub id: String,
     /// What kind of function it selects.
     pub kind: TargetKind,
     /// The patterns, as written.
     pub pattern: String,
+    /// The functions whose calls it is for, as written; absent if it is for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub caller: Option<String>,
     /// The engine.
     pub engine: EngineKind,
     /// How calls became visible; absent when nothing was selected.
@@ -265,6 +268,7 @@ impl TargetReport {
             id: target.id.clone(),
             kind: target.kind,
             pattern: target.pattern.clone(),
+            caller: target.caller.as_ref().map(|caller| caller.pattern.clone()),
             engine,
             entry: None,
             floor_ns: Nanos(0),

@@ -217,6 +217,7 @@ mod tests {
             id: "t".into(),
             kind: TargetKind::Python,
             pattern: "*:*".into(),
+            caller: None,
             engine: EngineKind::Bpf,
             entry: None,
             floor_ns: Nanos(0),

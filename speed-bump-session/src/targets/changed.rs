@@ -38,14 +38,16 @@ impl Targets {
         Self { python, native, usdt, no_target: None, targets, exclusions, main_files }
     }
 
-    /// How to change these targets into those of another reading: a target with the same pattern stays.
+    /// How to change these targets into those of another reading: a target with the same pattern and caller
+    /// stays.
     /// Returns the change, and each target that stays, with the options of its new line.
     pub fn change_to(&self, wanted: &Self) -> (TargetChange, Vec<(TargetIndex, Target)>) {
         let mut left: Vec<(TargetIndex, &Target)> = self.iter().filter(|(_, of)| !of.is_dropped).collect();
         let (mut add, mut stay) = (Vec::new(), Vec::new());
         for (_, target) in wanted.iter() {
-            let is_same =
-                |(_, of): &(TargetIndex, &Target)| (of.kind, &of.pattern) == (target.kind, &target.pattern);
+            let is_same = |(_, of): &(TargetIndex, &Target)| {
+                (of.kind, &of.pattern, &of.caller) == (target.kind, &target.pattern, &target.caller)
+            };
             match left.iter().position(is_same) {
                 Some(position) => stay.push((left.remove(position).0, target.clone())),
                 None => add.push(target.clone()),

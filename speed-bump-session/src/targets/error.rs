@@ -155,7 +155,7 @@ pub enum LineProblem {
         written: String,
     },
     /// An unknown option.
-    #[error("unknown key `{key}`; expected delay=TIME, frequency=N or id=NAME")]
+    #[error("unknown key `{key}`; expected delay=TIME, frequency=N, caller=FUNCTION or id=NAME")]
     UnknownKey {
         /// The key as it was written.
         key: String,
@@ -168,7 +168,8 @@ pub enum LineProblem {
     },
     /// Words after the options.
     #[error(
-        "unexpected `{word}` after an option; expected delay=TIME, frequency=N or id=NAME, and nothing else"
+        "unexpected `{word}` after an option; expected delay=TIME, frequency=N, caller=FUNCTION or id=NAME, \
+         and nothing else"
     )]
     UnexpectedWord {
         /// The first of them.
@@ -195,6 +196,16 @@ pub enum LineProblem {
     /// A frequency that is not a number of at least 1.
     #[error("bad frequency `{written}`; expected a whole number from 1: every Nth call is delayed")]
     Frequency {
+        /// What follows the `=`.
+        written: String,
+    },
+    /// A caller that is no pattern.
+    #[error(
+        "bad caller `{}`; expected caller=NAME or caller=MODULE:NAME, patterns without white space for \
+         functions of the target's own kind",
+        Excerpt(written)
+    )]
+    Caller {
         /// What follows the `=`.
         written: String,
     },

@@ -162,18 +162,19 @@ impl Collected {
             name: patterns.name,
             delay: options.delay,
             frequency: options.frequency,
+            caller: options.caller,
             id,
             is_dropped: false,
         }));
         Ok(())
     }
 
-    /// Names the targets without an id by their pattern, unless an explicit id has that name. An error is the
-    /// line, its text and the fault.
+    /// Names the targets without an id by their pattern and caller, unless an explicit id has that name. An
+    /// error is the line, its text and the fault.
     fn finish(mut self) -> Result<ParsedTargets, (usize, String, LineProblem)> {
         for &at in &self.unnamed {
             let Some(Parsed { line: target, .. }) = self.targets.get_mut(at) else { continue };
-            let mut id = target.pattern.clone();
+            let mut id = target.pattern_and_caller();
             if self.ids.contains_key(&id) {
                 id = format!("{id} (line {})", target.line);
             }

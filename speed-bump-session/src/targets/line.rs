@@ -115,7 +115,8 @@ fn written_kind(text: &str) -> Result<(Option<TargetKind>, &str), LineProblem> {
         return Ok((Some(kind), rest));
     }
     let plain = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
-    if plain && rest.replace("::", "").contains(':') {
+    // The value of an option may have any.
+    if plain && options::split(rest).0.replace("::", "").contains(':') {
         return Err(LineProblem::UnknownKind { written: word.to_owned() });
     }
     Ok((None, text))
@@ -149,6 +150,13 @@ mod tests {
         for text in ["", "  \t ", "# *:*", "   #"] {
             assert!(read(text).unwrap().is_none());
         }
+    }
+
+    #[test]
+    fn a_colon_in_an_option_makes_no_kind() {
+        let line = line("__main__:f caller=m.py:g id=a:b");
+        assert_eq!(line.patterns.kind, LineKind::Known(TargetKind::Python, KindReason::Default));
+        assert_eq!(line.patterns.written, "__main__:f");
     }
 
     #[test]

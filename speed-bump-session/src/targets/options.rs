@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use super::error::LineProblem;
+use super::{caller::Caller, error::LineProblem};
 use crate::units::Nanos;
 
 /// The options of one target; what a line does not say is `None`.
@@ -10,6 +10,7 @@ use crate::units::Nanos;
 pub(super) struct Options {
     pub(super) delay: Option<Nanos>,
     pub(super) frequency: Option<NonZeroU64>,
+    pub(super) caller: Option<Caller>,
     pub(super) id: Option<String>,
 }
 
@@ -25,7 +26,7 @@ enum Word<'a> {
     Name,
 }
 
-const KEYS: [&str; 3] = ["delay", "frequency", "id"];
+const KEYS: [&str; 4] = ["delay", "frequency", "caller", "id"];
 
 /// Splits what follows the last separating `:` into the name pattern and the words that are options.
 ///
@@ -69,6 +70,7 @@ impl Options {
         match key {
             "delay" => once(&mut self.delay, "delay", delay(value)?),
             "frequency" => once(&mut self.frequency, "frequency", frequency(value)?),
+            "caller" => once(&mut self.caller, "caller", Caller::read(value)?),
             "id" => once(&mut self.id, "id", id(value)?),
             key => Err(LineProblem::UnknownKey { key: key.to_owned() }),
         }
@@ -139,11 +141,12 @@ mod tests {
 
     #[test]
     fn options_follow_the_name() {
-        let (name, options) = read(" f  delay=1.5ms frequency=100\tid=hot ").unwrap();
+        let (name, options) = read(" f  delay=1.5ms frequency=100\tcaller=a.py:g id=hot ").unwrap();
         assert_eq!(name, "f");
         assert_eq!(options.delay, Some(Nanos(1_500_000)));
         assert_eq!(options.frequency, NonZeroU64::new(100));
         assert_eq!(options.id.as_deref(), Some("hot"));
+        assert_eq!(options.caller, Some(Caller::read("a.py:g").unwrap()));
         assert_eq!(read("f 10000").unwrap().1.delay, Some(Nanos(10_000)));
         assert_eq!(read("f delay=10000").unwrap().1.delay, Some(Nanos(10_000)));
         assert_eq!(read("f delay=0").unwrap().1.delay, Some(Nanos(0)));
@@ -181,7 +184,7 @@ mod tests {
     #[test]
     fn wrong_options_are_refused() {
         type Expected = fn(&LineProblem) -> bool;
-        let cases: [(&str, Expected); 23] = [
+        let cases: [(&str, Expected); 25] = [
             ("f wait=1", |p| matches!(p, LineProblem::UnknownKey { key } if key == "wait")),
             ("f Delay=1us", |p| matches!(p, LineProblem::UnknownKey { .. })),
             ("f pid=17", |p| matches!(p, LineProblem::UnknownKey { .. })),
@@ -202,6 +205,8 @@ mod tests {
             ("f frequency=0", |p| matches!(p, LineProblem::Frequency { .. })),
             ("f frequency=+1", |p| matches!(p, LineProblem::Frequency { .. })),
             ("f frequency=", |p| matches!(p, LineProblem::Frequency { .. })),
+            ("f caller=", |p| matches!(p, LineProblem::Caller { .. })),
+            ("f caller=a caller=a", |p| matches!(p, LineProblem::RepeatedKey { key: "caller" })),
             ("f id=", |p| matches!(p, LineProblem::Id { .. })),
             ("f delay=1 g", |p| matches!(p, LineProblem::UnexpectedWord { word } if word == "g")),
             ("f # hot", |p| matches!(p, LineProblem::InlineComment)),

@@ -4,7 +4,9 @@
 use std::borrow::Cow;
 
 use super::{
-    Exclusion, ExclusionIndex, Selection, Target, TargetIndex, TargetKind, dotted,
+    Exclusion, ExclusionIndex, Selection, Target, TargetIndex, TargetKind,
+    caller::Callers,
+    dotted,
     dotted::DottedNames,
     main_module::modules,
     pattern::{Pattern, PatternSet},
@@ -30,7 +32,8 @@ pub(super) struct Rules {
 /// The effect of a matching line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    Selects(TargetIndex),
+    /// The target, and the number of the caller that it is for; 0: for all.
+    Selects(TargetIndex, u32),
     Excludes(ExclusionIndex),
 }
 
@@ -44,12 +47,14 @@ impl Rules {
         let python = kind == TargetKind::Python;
         let native = kind == TargetKind::Native;
         let main_files = if python { main_files } else { &[] };
+        let callers = Callers::of_kind(targets.iter(), kind);
         let mut outcomes = Vec::new();
         let mut lines: Vec<Columns<'_>> = Vec::new();
         let of_kind = |(_, target): &(u32, &Target)| target.kind == kind && !target.is_dropped;
         for (index, target) in (0..).zip(targets).filter(of_kind) {
             for module in modules(&target.module, main_files) {
-                outcomes.push(Outcome::Selects(TargetIndex(index)));
+                let caller = callers.number(target.caller.as_ref());
+                outcomes.push(Outcome::Selects(TargetIndex(index), caller));
                 lines.push((module, target.provider.as_ref(), &target.name));
             }
         }
@@ -169,7 +174,7 @@ impl RulesInModule<'_> {
     pub(super) fn is_empty(&self) -> bool {
         // Targets have the lower numbers.
         let first = self.lines.first().and_then(|&line| self.rules.outcomes.get(line));
-        !matches!(first, Some(Outcome::Selects(_)))
+        !matches!(first, Some(Outcome::Selects(..)))
     }
 
     /// The name patterns of all of these lines.
@@ -200,17 +205,31 @@ impl RulesInModule<'_> {
         lines.sort_unstable();
         lines.dedup();
         let mut selection = Selection::default();
+        let mut before = None;
+        // The callers whose calls a target has; 0: all.
+        let mut taken = Vec::new();
         for outcome in lines.into_iter().filter_map(|line| self.rules.outcomes.get(line)) {
             match *outcome {
-                Outcome::Selects(target) if selection.winner.is_none() => selection.winner = Some(target),
                 // A line may match by its module and by a file that the module stands for: the two are
                 // adjacent.
-                Outcome::Selects(target) if selection.ends_with(target) => {}
-                Outcome::Selects(target) => selection.shadowed.push(target),
+                Outcome::Selects(target, _) if before == Some(target) => {}
+                Outcome::Selects(target, caller) => {
+                    before = Some(target);
+                    if taken.contains(&0) || taken.contains(&caller) {
+                        selection.shadowed.push(target);
+                    } else if selection.winner.is_none() {
+                        selection.winner = Some(target);
+                    } else {
+                        selection.for_other_callers.push(target);
+                    }
+                    taken.push(caller);
+                }
                 Outcome::Excludes(exclusion) => {
                     // Exclusions come last, so a winner has been found by now if there is one.
                     if let Some(winner) = selection.winner.take() {
-                        selection.shadowed.insert(0, winner);
+                        selection.shadowed.push(winner);
+                        selection.shadowed.append(&mut selection.for_other_callers);
+                        selection.shadowed.sort_unstable();
                         selection.excluded_by = Some(exclusion);
                     }
                     break;

@@ -4,27 +4,29 @@ use std::collections::HashSet;
 
 use super::{ExclusionIndex, TargetIndex, Targets, rules::RulesInModule};
 
-/// The effect of the targets on one function, symbol or probe. The first line that selects it wins; an
-/// exclusion overrides all.
+/// The effect of the targets on one function, symbol or probe. Of the lines that are for a call, the first
+/// wins; an exclusion overrides all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// The target whose delay, frequency and id apply; `None` if nothing selects it, or it is excluded.
     pub winner: Option<TargetIndex>,
-    /// The other targets that match, in the order of the file: those after the winner, or all of them if it
+    /// Where the winner is for calls from some functions alone: the targets for other calls, in the order in
+    /// which they are tried.
+    pub for_other_callers: Vec<TargetIndex>,
+    /// The other targets that match, in the order of the file: those that come too late, or all of them if it
     /// is excluded.
     pub shadowed: Vec<TargetIndex>,
     /// The first exclusion that matches, if it excludes the function from a target.
     pub excluded_by: Option<ExclusionIndex>,
 }
 
-impl Selection {
-    /// Whether the target is the last that was found to match.
-    pub(super) fn ends_with(&self, target: TargetIndex) -> bool {
-        self.shadowed.last().or(self.winner.as_ref()) == Some(&target)
-    }
-}
-
 impl Targets {
+    /// The target for a function whose callers are not seen: `None` too where its targets are for some
+    /// callers alone, as calls cannot be told apart.
+    pub fn for_all_callers(&self, selection: &Selection) -> Option<TargetIndex> {
+        selection.winner.filter(|winner| self.get(*winner).is_some_and(|target| target.caller.is_none()))
+    }
+
     /// The targets that can select a Python function in the file with this `co_filename`.
     pub fn python_in(&self, file: &str) -> PythonModule<'_> {
         PythonModule(self.python.in_module(file))

@@ -5,10 +5,14 @@ mod program;
 
 use std::collections::HashMap;
 
-use speed_bump_selector::layout::{HEADER_BYTES, Header, LineRecord, ModuleRecord, PatternRecord, checksum};
+use speed_bump_selector::layout::{
+    CALLERS, HEADER_BYTES, Header, LineRecord, ModuleRecord, PatternRecord, checksum,
+};
 
 use self::program::Program;
-use super::{Pattern, PatternError, TargetKind, Targets, dotted, main_module::modules};
+use super::{
+    Pattern, PatternError, Target, TargetKind, Targets, caller::Callers, dotted, main_module::modules,
+};
 
 /// Why targets cannot be compiled. No accepted targets file is large enough for this.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,6 +20,15 @@ pub enum CompileError {
     /// The selector would have more bytes than its fields can count.
     #[error("the targets compile to more than 4 GiB; split the targets file, or write fewer patterns")]
     TooLarge,
+    /// More different callers than there are bits for.
+    #[error(
+        "the Python targets name {named} different callers (`caller=`), and there is room for {CALLERS}; \
+         name several by one pattern, or use several sessions"
+    )]
+    TooManyCallers {
+        /// How many they name.
+        named: usize,
+    },
     /// The last component of a name pattern is not a valid pattern.
     #[error("the name pattern `{pattern}` of line {line} cannot be compiled: {cause}")]
     LastComponent {
@@ -34,19 +47,37 @@ pub enum CompileError {
 /// They exceed the layout's limits.
 pub fn compile(targets: &Targets) -> Result<Vec<u8>, CompileError> {
     let mut tables = Tables::default();
-    let is_python = |target: &super::Target| target.kind == TargetKind::Python && !target.is_dropped;
+    let all = || targets.iter().map(|(_, target)| target);
+    let callers = Callers::of_kind(all(), TargetKind::Python);
+    if callers.len() > CALLERS as usize {
+        return Err(CompileError::TooManyCallers { named: callers.len() });
+    }
+    let is_python = |target: &Target| target.kind == TargetKind::Python && !target.is_dropped;
     for (index, target) in targets.iter().filter(|(_, target)| is_python(target)) {
+        let caller = callers.number(target.caller.as_ref());
         for module in modules(&target.module, &targets.main_files) {
-            tables.add_line(target.line, module, &target.name, index.0)?;
+            tables.add_line(target.line, module, &target.name, (index.0, caller))?;
         }
     }
     let target_lines = count(tables.lines.len())?;
     for exclusion in targets.exclusions().iter().filter(|exclusion| exclusion.kind == TargetKind::Python) {
         for module in modules(&exclusion.module, &targets.main_files) {
-            tables.add_line(exclusion.line, module, &exclusion.name, 0)?;
+            tables.add_line(exclusion.line, module, &exclusion.name, (0, 0))?;
         }
     }
-    tables.finish(count(targets.len())?, target_lines)
+    let before_callers = tables.lines.len();
+    let is_named = |number: u32| {
+        let mut named = all().filter(|target| is_python(target));
+        named.find(|target| callers.number(target.caller.as_ref()) == number)
+    };
+    for (number, caller) in callers.iter() {
+        let Some(target) = is_named(number) else { continue };
+        for module in modules(&caller.module, &targets.main_files) {
+            tables.add_line(target.line, module, &caller.name, (0, number))?;
+        }
+    }
+    let caller_lines = count(tables.lines.len() - before_callers)?;
+    tables.finish(count(targets.len())?, target_lines, caller_lines)
 }
 
 /// The parts of the selector so far.
@@ -70,7 +101,7 @@ impl Tables {
         line: usize,
         module: &Pattern,
         name: &Pattern,
-        target: u32,
+        (target, caller): (u32, u32),
     ) -> Result<(), CompileError> {
         let last_component = name.last_component().map_err(|cause| CompileError::LastComponent {
             line,
@@ -83,6 +114,7 @@ impl Tables {
             name: self.pattern(name)?,
             last_component: self.pattern(&last_component)?,
             target,
+            caller,
         };
         self.lines.push(record);
         Ok(())
@@ -116,7 +148,7 @@ impl Tables {
         Ok(number)
     }
 
-    fn finish(mut self, targets: u32, target_lines: u32) -> Result<Vec<u8>, CompileError> {
+    fn finish(mut self, targets: u32, target_lines: u32, caller_lines: u32) -> Result<Vec<u8>, CompileError> {
         let mut first = 0;
         for (module, members) in self.modules.iter_mut().zip(&self.members) {
             module.first = first;
@@ -138,6 +170,7 @@ impl Tables {
             target_lines,
             members: first,
             programs: count(self.programs.len())?,
+            caller_lines,
         };
         write_header(&mut bytes, header, 0);
         let sum = checksum(&bytes);

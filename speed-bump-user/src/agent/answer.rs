@@ -40,6 +40,8 @@ struct TargetPlan<'a> {
     line: usize,
     kind: TargetKind,
     pattern: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    caller: Option<&'a str>,
     delay_ns: Nanos,
     frequency: u64,
 }
@@ -69,6 +71,7 @@ impl<'a> Planned<'a> {
                 line: target.line,
                 kind: target.kind,
                 pattern: &target.pattern,
+                caller: target.caller.as_ref().map(|caller| caller.pattern.as_str()),
                 delay_ns: dose.delay,
                 frequency: dose.frequency,
             }

@@ -44,6 +44,8 @@ A targets file has one target per line, `[kind:]module_pattern:name_pattern [key
   # Python functions, by file and qualified name, or by module
   */vllm/worker/*:ModelRunner.*
   json.decoder:* delay=2us frequency=10
+  # only calls from `handle`
+  */app.py:burn caller=handle
   # native functions
   native:*/libcuda.so*:cuLaunch*
   # USDT probes
@@ -370,7 +372,7 @@ pub struct SetArgs {
     #[arg(value_name = "PATTERN")]
     pub pattern: String,
 
-    /// `delay=TIME`, `frequency=N` or both
+    /// `delay=TIME`, `frequency=N` or both; `caller=FUNCTION` means the target for calls from it
     #[arg(value_name = "KEY=VALUE", required_unless_present_any = ["add", "drop"], value_parser = change)]
     pub options: Vec<String>,
 
@@ -431,7 +433,8 @@ fn change(text: &str) -> Result<String, String> {
     match text.split_once('=') {
         Some(("delay", time)) => delay(time).map(|_| text.to_owned()),
         Some(("frequency", _)) => Ok(text.to_owned()),
-        _ => Err("expected delay=TIME or frequency=N".to_owned()),
+        Some(("caller", _)) => Ok(text.to_owned()),
+        _ => Err("expected delay=TIME, frequency=N or caller=FUNCTION".to_owned()),
     }
 }
 

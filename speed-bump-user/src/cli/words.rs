@@ -77,6 +77,13 @@ pub(super) fn selects_nothing(nothing: &SelectsNothing) -> Lines {
                 Reason::SelectedBy(line) => {
                     format!("line {line} already selects what it would select")
                 }
+                Reason::NoCaller { pattern, nearest } if nearest.is_empty() => {
+                    format!("no function that is loaded matches `caller={pattern}`")
+                }
+                Reason::NoCaller { pattern, nearest } => format!(
+                    "no function that is loaded matches `caller={pattern}`: similar names are `{}`",
+                    nearest.join("`, `")
+                ),
                 Reason::NoFile { pattern } => format!("it maps no file that matches `{pattern}`"),
                 Reason::Jit => {
                     "it runs code that it has compiled itself, outside of any file (JIT: Java, node, \

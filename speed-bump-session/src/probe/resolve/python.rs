@@ -22,7 +22,7 @@ use crate::{
         perf_map::{FOLLOWED, PerfMapEntry, PerfMapFollower},
         root::ProcessRoot,
     },
-    targets::TargetKind,
+    targets::{Target, TargetKind},
 };
 
 /// The message that no interpreter was found. It may be in one of the unreadable files.
@@ -81,6 +81,7 @@ impl Resolver {
             let facts = facts(interpreter, injection, !listed.is_empty(), self.form());
             let planned =
                 self.entry_source(&facts, of_relatives).map_err(|why| why.to_string()).and_then(|source| {
+                    self.check_callers(source)?;
                     let sites = self.python_sites(process, source, file, interpreter)?;
                     Ok((source, sites))
                 });
@@ -114,6 +115,23 @@ impl Resolver {
     fn remark_on_python(&self, plan: &mut Plan, text: &str) {
         for (index, _) in self.targets.iter().filter(|(_, target)| target.kind == TargetKind::Python) {
             plan.remarks.push(Remark { target: Some(index), text: text.to_owned() });
+        }
+    }
+
+    /// Refuses a source that does not show who calls a function, where targets are for some callers alone.
+    fn check_callers(&self, source: EntrySource) -> Result<(), String> {
+        let is_for_callers = |target: &Target| {
+            target.kind == TargetKind::Python && target.caller.is_some() && !target.is_dropped
+        };
+        let first = self.targets.iter().map(|(_, target)| target).find(|target| is_for_callers(target));
+        match first {
+            Some(target) if source != EntrySource::Helper => Err(format!(
+                "line {}: `{}`: only the helper sees which function calls another one (`caller=`), and calls \
+                 here would be seen by `{source}`: let the helper in (without --no-inject and --entry), or \
+                 leave `caller=` out",
+                target.line, target.text
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -263,7 +281,7 @@ impl Resolver {
             plan.functions.iter().map(|function| function.selected.clone()).collect();
         for entry in entries {
             let selection = self.targets.python_in(&entry.filename).select(&entry.qualname);
-            let Some(target) = selection.winner else { continue };
+            let Some(target) = self.targets.for_all_callers(&selection) else { continue };
             let selected = SelectedFunction {
                 target,
                 name: entry.qualname.clone(),

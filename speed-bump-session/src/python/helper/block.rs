@@ -73,6 +73,8 @@ pub struct Report {
     pub applied_generation: u32,
     /// The number of functions that it judged in its survey.
     pub surveyed: u64,
+    /// The bits of the callers that targets name and that it has found.
+    pub callers_found: u64,
     /// The interpreter that it reports.
     pub python: Option<PythonVersion>,
 }
@@ -136,6 +138,7 @@ impl Contents<'_> {
         put_u64(offset_of!(ControlBlock, functions_offset), layout.functions)?;
         put_u32(offset_of!(ControlBlock, functions_capacity), layout.functions_capacity)?;
         put_u32(offset_of!(ControlBlock, index_slots), layout.index_slots)?;
+        put_u64(offset_of!(ControlBlock, branches_offset), layout.branches)?;
         put_u64(offset_of!(ControlBlock, index_offset), layout.index)?;
         put_u64(offset_of!(ControlBlock, names_offset), layout.names)?;
         put_u64(offset_of!(ControlBlock, names_capacity), layout.names_capacity)?;
@@ -193,6 +196,7 @@ impl Block {
             unlisted: head.u32(offset_of!(ControlBlock, unlisted)),
             applied_generation: head.u32(offset_of!(ControlBlock, applied_generation)),
             surveyed: head.u64(offset_of!(ControlBlock, surveyed)),
+            callers_found: head.u64(offset_of!(ControlBlock, callers_found)),
             python: PythonVersion::from_hex(head.u32(offset_of!(ControlBlock, python_version))),
         })
     }

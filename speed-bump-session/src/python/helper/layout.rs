@@ -5,7 +5,7 @@ use std::mem::size_of;
 use speed_bump_abi::{
     Policy,
     callers::CallerRow,
-    control_block::{Calls, ControlBlock, DelayCounts, FunctionRecord, Turns},
+    control_block::{Branch, Calls, ControlBlock, DelayCounts, FunctionRecord, Turns},
     times::TimeRow,
 };
 
@@ -59,6 +59,9 @@ pub struct Layout {
     pub functions: u64,
     /// How many records there is room for.
     pub functions_capacity: u32,
+    /// The branches, one for each record. Those of functions whose targets are for all callers take no
+    /// memory.
+    pub branches: u64,
     /// Offset of the index in the block, in bytes.
     pub index: u64,
     /// Slots of the index, a power of two.
@@ -100,6 +103,7 @@ impl Layout {
         };
         let selectors = [place(selector_room), place(selector_room)];
         let functions = place(u64::from(functions_capacity) * size_of::<FunctionRecord>() as u64);
+        let branches = place(u64::from(functions_capacity) * size_of::<Branch>() as u64);
         let index = place(u64::from(index_slots) * 4);
         let names_capacity = u64::from(functions_capacity) * NAMES_ROOM;
         let names = place(names_capacity);
@@ -122,6 +126,7 @@ impl Layout {
             selector_room,
             functions,
             functions_capacity,
+            branches,
             index,
             index_slots,
             names,
@@ -180,6 +185,7 @@ mod tests {
                 (layout.selectors[0], layout.selector_room),
                 (layout.selectors[1], layout.selector_room),
                 (layout.functions, u64::from(layout.functions_capacity) * 32),
+                (layout.branches, u64::from(layout.functions_capacity) * 8),
                 (layout.index, u64::from(layout.index_slots) * 4),
                 (layout.names, layout.names_capacity),
                 (layout.calls, policies.map_or(0, |_| u64::from(layout.functions_capacity) * 64)),

@@ -86,7 +86,7 @@ pub const GIL_KEPT: &str = "a thread keeps the interpreter's lock while it sleep
 
 /// A sentence for each bit; unknown bits are ignored.
 pub fn notices(bits: u32) -> Vec<&'static str> {
-    const ALL: [(u32, &str); 10] = [
+    const ALL: [(u32, &str); 11] = [
         (
             notice::TOOL_ID_LOST,
             "another tool took the helper's sys.monitoring tool id: Python calls are no longer seen; end \
@@ -123,6 +123,11 @@ pub fn notices(bits: u32) -> Vec<&'static str> {
             "a thread had used half of its C stack, and CPython 3.11 uses more of it for each call that is \
              seen: calls were not seen until that thread had returned",
         ),
+        (
+            notice::CALLER_UNKNOWN,
+            "this build of CPython does not show which function calls another one: calls that lines with \
+             `caller=` are for are neither counted nor delayed by those; leave `caller=` out",
+        ),
         (notice::GIL_KEPT, GIL_KEPT),
         (
             notice::FORKED_UNCOVERED,
@@ -141,7 +146,7 @@ pub fn notices(bits: u32) -> Vec<&'static str> {
 /// Why calls of covered functions were missed, so that the counts prove nothing: from the bits, and from the
 /// share of the time, in thousandths, in which another hook was in place of the helper's.
 pub fn missed(bits: u32, hook_missed: u32) -> Vec<String> {
-    let unseen = notice::TOOL_ID_LOST | notice::STACK_SHORT | notice::LOADER_GONE;
+    let unseen = notice::TOOL_ID_LOST | notice::STACK_SHORT | notice::LOADER_GONE | notice::CALLER_UNKNOWN;
     let mut missed: Vec<_> = notices(bits & unseen).into_iter().map(str::to_owned).collect();
     if bits & notice::HOOK_MISSED != 0 {
         // A process could write any number.
@@ -223,11 +228,11 @@ mod tests {
         assert!(refusal(Failure::NoThread as u32).contains("ulimit -u"));
         assert!(refusal(Failure::NoMemory as u32).contains("ulimit -v"));
         assert!(refusal(4711).ends_with("(failure 4711)"));
-        assert_eq!(notices(u32::MAX).len(), 10);
+        assert_eq!(notices(u32::MAX).len(), 11);
         assert_eq!(notices(0).len(), 0);
         assert_eq!(not_listed(u32::MAX).len(), 3);
         let missed = missed(u32::MAX, u32::MAX);
-        assert!(missed.len() == 4 && missed[3].starts_with("for 100.0 % of the time"), "{missed:?}");
+        assert!(missed.len() == 5 && missed[4].starts_with("for 100.0 % of the time"), "{missed:?}");
         assert_eq!(not_listed(0).len(), 0);
         assert!(notices(notice::TABLE_FULL)[0].contains("narrow"));
     }

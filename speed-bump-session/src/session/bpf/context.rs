@@ -8,7 +8,7 @@ use crate::{
     },
     python::helper::Room,
     session::{error::SessionError, functions::FunctionRange, settings::Settings, state::State},
-    targets::{TargetIndex, TargetKind},
+    targets::{Target, TargetIndex, TargetKind},
     units::Pid,
 };
 
@@ -80,6 +80,19 @@ impl Context {
             // Others may take the lock in between.
             self.state.doses().wipe(part);
         }
+    }
+
+    /// The lines of Python targets whose caller no helper has found, each with the caller.
+    pub(super) fn without_caller(&self) -> Vec<String> {
+        let targets = self.resolver.targets();
+        let missing = targets.without_caller(self.state.callers_found).into_iter();
+        let missing = missing.filter_map(|index| targets.get(index));
+        let told = |target: &Target| {
+            let caller = target.caller.as_ref()?;
+            let (line, text) = (target.line, &target.text);
+            Some(format!("line {line}: `{text}`: no function matches `caller={}`", caller.pattern))
+        };
+        missing.filter_map(told).collect()
     }
 
     /// The Python targets that select nothing among the functions that are known.

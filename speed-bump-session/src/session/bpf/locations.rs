@@ -74,7 +74,8 @@ impl Locations {
         context: &mut Context,
     ) -> Option<u32> {
         let (file, name) = (text(&key.file), text(&key.name));
-        let module = context.resolver.targets().python_in(&file);
+        let targets = context.resolver.targets();
+        let module = targets.python_in(&file);
         if module.is_empty() {
             return None;
         }
@@ -110,7 +111,7 @@ impl Locations {
             Some(names) => {
                 let selected: Vec<_> = names
                     .iter()
-                    .filter_map(|name| Some((module.select(name).winner?, name.clone())))
+                    .filter_map(|name| Some((targets.for_all_callers(&module.select(name))?, name.clone())))
                     .collect();
                 let first = selected.first().cloned()?;
                 // They cannot be told apart: two lambdas on one line, or a probe without line numbers.
@@ -121,7 +122,7 @@ impl Locations {
                 }
                 first
             }
-            None => (module.select_by_last_component(&name).winner?, name),
+            None => (targets.for_all_callers(&module.select_by_last_component(&name))?, name),
         };
         if unparsed {
             context.warn(format!(

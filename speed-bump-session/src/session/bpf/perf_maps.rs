@@ -135,8 +135,9 @@ fn name_trampoline(
     engine: &mut BpfEngine,
     context: &mut Context,
 ) -> Result<bool, SessionError> {
-    let selection = context.resolver.targets().python_in(&entry.filename).select(&entry.qualname);
-    let Some(target) = selection.winner else {
+    let targets = context.resolver.targets();
+    let selection = targets.python_in(&entry.filename).select(&entry.qualname);
+    let Some(target) = targets.for_all_callers(&selection) else {
         engine.remove_trampoline(&key)?;
         return Ok(false);
     };

@@ -6,7 +6,6 @@ use super::{
     context::Context,
     cover_late::cover_due,
     coverage::Coverage,
-    engines::Engines,
     helpers::Helpers,
     phase::{HelperPhase, Processes},
 };
@@ -19,7 +18,8 @@ use crate::{
 /// Adds and removes targets: in the resolver, in the helpers, and in the processes that are covered.
 pub(super) fn retarget(change: &TargetChange, coverage: &mut Coverage) -> Result<Setting, SessionError> {
     let targets = Arc::new(coverage.context.state.doses().targets.changed(change));
-    let selector = check_change(change, &targets, &coverage.engines, &coverage.context)?;
+    let has_follower = coverage.processes.iter().any(|(_, covered)| covered.python.is_some());
+    let selector = check_change(change, &targets, has_follower, coverage)?;
     let is_native = |target: &Target| target.kind == TargetKind::Native;
     if coverage.context.is_timing
         && !coverage.context.resolver.times_calls()
@@ -67,13 +67,15 @@ fn cover_anew(coverage: &mut Coverage) -> Option<SessionError> {
     failed.into_iter().find(|(pid, _)| coverage.context.is_root(*pid)).map(|(_, error)| error)
 }
 
-/// Refuses a change that this session cannot make. Returns what to send to the helpers, if there may be any.
+/// Refuses a change that this session cannot make; `has_follower`: Python functions of some process are seen
+/// without the helper. Returns what to send to the helpers, if there may be any.
 fn check_change(
     change: &TargetChange,
     targets: &Targets,
-    engines: &Engines,
-    context: &Context,
+    has_follower: bool,
+    coverage: &Coverage,
 ) -> Result<Option<Arc<[u8]>>, SessionError> {
+    let Coverage { engines, context, .. } = coverage;
     let is_python = |target: &&Target| target.kind == TargetKind::Python;
     let had_python = context.resolver.targets().iter().any(|(_, target)| is_python(&target));
     if let Some(target) = change.add.iter().find(is_python).filter(|_| !had_python) {
@@ -88,6 +90,14 @@ fn check_change(
         return Err(SessionError::Retarget(format!(
             "`{}` needs probes, and the session began without BPF, for Python functions alone",
             target.pattern
+        )));
+    }
+    if let Some(target) = change.add.iter().find(|target| target.caller.is_some())
+        && (!is_python(&target) || has_follower)
+    {
+        return Err(SessionError::Retarget(format!(
+            "`{}` is for some callers alone (`caller=`): only the helper sees who calls a Python function",
+            target.pattern_and_caller()
         )));
     }
     if engines.helpers.setup().is_none() {

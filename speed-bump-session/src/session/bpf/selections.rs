@@ -36,6 +36,8 @@ pub(super) fn check(
             why.map(|why| format!(": {why}")).or_else(|| unknown.clone()).unwrap_or_default()
         ));
     }
+    let without_caller = context.without_caller().into_iter();
+    missing.extend(without_caller.map(|text| format!("{text} among those that are loaded now")));
     if context.settings.strict && !missing.is_empty() {
         missing.extend(helpers.unlisted().into_iter().map(str::to_owned));
         return Err(SessionError::NothingSelected(missing));
@@ -62,7 +64,10 @@ pub(super) fn tell_unselected(report: &SessionReport, context: &mut Context) {
             format!("line {}: `{}` selected nothing among {among}", target.line, target.text)
         })
         .collect();
-    for text in missing {
+    let without_caller = context.without_caller().into_iter();
+    let without_caller =
+        without_caller.map(|text| format!("{text} among the Python functions that were loaded"));
+    for text in missing.into_iter().chain(without_caller.collect::<Vec<_>>()) {
         context.warn(text);
     }
 }

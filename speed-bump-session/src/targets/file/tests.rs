@@ -50,6 +50,22 @@ fn the_kinds_of_a_file_are_those_of_its_targets() {
 }
 
 #[test]
+fn lines_of_one_function_for_two_callers_have_names_of_their_own() {
+    let text = "*/app.py:burn caller=hot\n*/app.py:burn caller=*/app.py:cold\n*/app.py:burn\n\
+                */app.py:burn caller=hot";
+    let expected = [
+        "*/app.py:burn caller=hot",
+        "*/app.py:burn caller=*/app.py:cold",
+        "*/app.py:burn",
+        "*/app.py:burn caller=hot (line 4)",
+    ];
+    assert_eq!(ids(text), expected);
+    let message = ParsedTargets::parse("t.txt", b"*:g\n*:f caller=py:g\n", false).unwrap_err().to_string();
+    let said = "t.txt:2: `*:f caller=py:g`: bad caller `py:g`; expected caller=NAME or caller=MODULE:NAME";
+    assert!(message.starts_with(said), "{message}");
+}
+
+#[test]
 fn a_file_is_read_in_its_order() {
     let text = "\u{feff}# the service\r\n\r\n  */db.py : Session.*  delay=1.5ms frequency=10 id=db \r\
                 !*:*.close\n/usr/bin/app:main 500\nusdt:*:python:gc__start";
@@ -140,7 +156,8 @@ fn messages_name_file_line_text_and_what_was_expected() {
         ),
         (
             "*:f wait=1",
-            "t.txt:1: `*:f wait=1`: unknown key `wait`; expected delay=TIME, frequency=N or id=NAME",
+            "t.txt:1: `*:f wait=1`: unknown key `wait`; expected delay=TIME, frequency=N, caller=FUNCTION or \
+             id=NAME",
         ),
         (
             "*:f delay=soon",
@@ -166,8 +183,8 @@ fn messages_name_file_line_text_and_what_was_expected() {
         ("*:f id=a id=b", "t.txt:1: `*:f id=a id=b`: `id` is given twice; expected it once"),
         (
             "*:f id=a x",
-            "t.txt:1: `*:f id=a x`: unexpected `x` after an option; expected delay=TIME, frequency=N or \
-             id=NAME, and nothing else",
+            "t.txt:1: `*:f id=a x`: unexpected `x` after an option; expected delay=TIME, frequency=N, \
+             caller=FUNCTION or id=NAME, and nothing else",
         ),
         (
             "*:f # x",

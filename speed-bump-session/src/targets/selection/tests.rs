@@ -18,6 +18,7 @@ fn targets(text: &str) -> Targets {
 fn selection(winner: Option<u32>, shadowed: &[u32], excluded_by: Option<u32>) -> Selection {
     Selection {
         winner: winner.map(TargetIndex),
+        for_other_callers: Vec::new(),
         shadowed: shadowed.iter().copied().map(TargetIndex).collect(),
         excluded_by: excluded_by.map(ExclusionIndex),
     }
@@ -106,6 +107,27 @@ fn the_first_line_that_selects_wins_and_exclusion_over_all() {
     assert_eq!(b.select("A.f"), selection(None, &[0, 1], Some(2)));
     assert_eq!(b.select("A.skip"), selection(None, &[0, 1], Some(0)));
     assert_eq!(targets.exclusion(ExclusionIndex(2)).unwrap().line, 6);
+}
+
+#[test]
+fn lines_for_callers_are_tried_up_to_the_first_for_all() {
+    let text =
+        "*:f caller=g\n*:* caller=h\n*:f caller=g\n*:f\n*:f caller=i\n!*/b.py:f\nnative:*:f caller=g\n";
+    let targets = targets(text);
+    let others = |selection: Selection, others: &[u32]| Selection {
+        for_other_callers: others.iter().copied().map(TargetIndex).collect(),
+        ..selection
+    };
+    let a = targets.python_in("/a.py");
+    assert_eq!(a.select("f"), others(selection(Some(0), &[2, 4], None), &[1, 3]));
+    assert_eq!(a.select("k"), selection(Some(1), &[], None));
+    assert_eq!(targets.python_in("/b.py").select("f"), selection(None, &[0, 1, 2, 3, 4], Some(0)));
+    assert_eq!(targets.native_in("/a.so").select(["f"]), selection(Some(5), &[], None));
+    let for_all = |name| targets.for_all_callers(&a.select(name));
+    assert_eq!((for_all("f"), for_all("k")), (None, None), "calls from others cannot be told apart");
+    let plain = self::targets("*:f\n*:f caller=g\n");
+    let selected = plain.python_in("/a.py").select("f");
+    assert_eq!(plain.for_all_callers(&selected), Some(TargetIndex(0)));
 }
 
 #[test]

@@ -49,8 +49,8 @@ fn the_first_line_wins_and_exclusion_over_all() {
     assert_eq!(selector.select("/a.py", "A.skip"), None);
     assert_eq!(selector.select("/b.py", "A.f"), None);
     assert_eq!(selector.select("/b.py", "f"), Some(2));
-    assert!(!selector.selects_nothing_in("/b.py"));
-    assert!(selector.selects_nothing_in("/c.py"), "all of it is excluded");
+    assert!(!selector.concerns_nothing_in("/b.py"));
+    assert!(selector.concerns_nothing_in("/c.py"), "all of it is excluded");
 }
 
 #[test]
@@ -58,9 +58,9 @@ fn nothing_is_selected_by_no_target() {
     for text in ["", "!*:*", "native:*:*"] {
         let bytes = compiled(text);
         let selector = Selector::new(&bytes).unwrap();
-        assert!(selector.selects_nothing_in("/a.py"), "{text:?}");
+        assert!(selector.concerns_nothing_in("/a.py"), "{text:?}");
         assert_eq!(selector.select("/a.py", "f"), None, "{text:?}");
-        assert!(!selector.may_select("/a.py", "f"), "{text:?}");
+        assert!(!selector.may_concern("/a.py", "f"), "{text:?}");
     }
 }
 
@@ -87,7 +87,7 @@ fn a_name_may_be_selected_by_how_a_pattern_ends() {
     ] {
         let bytes = compiled(&format!("*:{pattern}"));
         let selector = Selector::new(&bytes).unwrap();
-        assert_eq!(selector.may_select("/a.py", name), expected, "{pattern} on {name:?}");
+        assert_eq!(selector.may_concern("/a.py", name), expected, "{pattern} on {name:?}");
     }
 }
 
@@ -111,6 +111,59 @@ fn equal_patterns_are_stored_once() {
     let line = LINE_BYTES + MEMBER_BYTES;
     assert_eq!(compiled("*/a/*:*\n**/a/**:**\n!*/a/*:*").len(), one + 2 * line);
     assert_eq!(compiled("a:*\n*:a").len() - compiled("a:*").len(), line + MODULE_BYTES);
+}
+
+/// Candidates of a function, as target and caller; and as which callers it is named.
+fn by_caller(selector: &Selector<'_>, file: &str, name: &str) -> (Vec<(u32, u32)>, u32) {
+    let module = selector.in_module(file);
+    let candidates = module.candidates(name).map(|of| (of.target, of.caller));
+    (candidates.collect(), module.as_caller(name))
+}
+
+#[test]
+fn callers_are_numbered_and_lines_tried_up_to_the_first_for_all() {
+    let text = "*:f caller=g\nnative:*:f\n*:f* caller=m.py:h\n*:f caller=g\n*:f\n*:f caller=late\n!*:fx\n";
+    let bytes = compiled(text);
+    let selector = Selector::new(&bytes).unwrap();
+    assert_eq!(by_caller(&selector, "/a.py", "f"), (vec![(0, 1), (2, 2), (3, 1), (4, 0)], 0));
+    assert_eq!(by_caller(&selector, "/a.py", "fy"), (vec![(2, 2)], 0));
+    assert_eq!(by_caller(&selector, "/a.py", "fx"), (vec![], 0), "excluded");
+    assert_eq!(by_caller(&selector, "/a.py", "g"), (vec![], 1));
+    assert_eq!([("m.py", 2), ("/x/m.py", 0)].map(|(file, _)| by_caller(&selector, file, "h").1), [2, 0]);
+    assert_eq!(by_caller(&selector, "/a.py", "late").1, 4);
+    let module = selector.in_module("/a.py");
+    assert!(module.may_call("late") && !module.may_call("later"));
+    assert!(!selector.concerns_nothing_in("/z.py"), "`g` may be there");
+    let none = compiled("*/a.py:f\n");
+    assert!(!Selector::new(&none).unwrap().has_callers());
+}
+
+#[test]
+fn a_dropped_target_leaves_the_callers_their_numbers() {
+    let targets = parse("*:f caller=g\n*:f caller=h\n");
+    let change = crate::targets::TargetChange { add: Vec::new(), drop: vec![crate::targets::TargetIndex(0)] };
+    let bytes = compile(&targets.changed(&change)).unwrap();
+    let selector = Selector::new(&bytes).unwrap();
+    assert_eq!(by_caller(&selector, "/a.py", "f"), (vec![(1, 2)], 0));
+    assert_eq!((by_caller(&selector, "/a.py", "g").1, by_caller(&selector, "/a.py", "h").1), (0, 2));
+}
+
+#[test]
+fn the_main_file_is_one_caller() {
+    let targets = parse("__main__:f caller=__main__:g\n").with_main_files(&["/srv/app.py".into()]);
+    let bytes = compile(&targets).unwrap();
+    let selector = Selector::new(&bytes).unwrap();
+    assert_eq!(by_caller(&selector, "/srv/app.py", "f"), (vec![(0, 1)], 0));
+    assert_eq!(by_caller(&selector, "/srv/__main__.py", "g"), (vec![], 1));
+    assert_eq!(by_caller(&selector, "/srv/app.py", "g"), (vec![], 1));
+}
+
+#[test]
+fn more_callers_than_bits_are_refused() {
+    let lines = |count: u32| (0..count).map(|n| format!("*:f caller=g{n}\n")).collect::<String>();
+    assert!(compile(&parse(&lines(32))).is_ok());
+    let error = compile(&parse(&lines(33))).unwrap_err();
+    assert_eq!(error, CompileError::TooManyCallers { named: 33 });
 }
 
 #[test]

@@ -169,8 +169,9 @@ fn places(controls: &Controls, wanted: &Targets) -> Vec<TargetIndex> {
     let of_session = controls.targets();
     let mut left: Vec<_> = of_session.iter().filter(|(_, of)| !of.is_dropped).collect();
     let place = |(_, target): (TargetIndex, &Target)| {
-        let is_it =
-            |(_, of): &(TargetIndex, &Target)| (of.kind, &of.pattern) == (target.kind, &target.pattern);
+        let is_it = |(_, of): &(TargetIndex, &Target)| {
+            (of.kind, &of.pattern, &of.caller) == (target.kind, &target.pattern, &target.caller)
+        };
         let position = left.iter().position(is_it)?;
         Some(left.remove(position).0)
     };

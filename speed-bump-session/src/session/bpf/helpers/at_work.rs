@@ -80,6 +80,7 @@ impl AtWork {
             let report = self.presence.block.report()?;
             self.told |= report.notices;
             self.unlisted |= report.unlisted;
+            context.state.callers_found |= report.callers_found;
             Ok((functions, report))
         });
         let left_out = self.new.left_out();

@@ -1,6 +1,6 @@
 //! Random targets files, and random functions that have a fair chance to be selected by them.
 
-use std::cell::Cell;
+use std::{cell::Cell, collections::HashSet};
 
 use proptest::{
     prelude::*,
@@ -11,7 +11,7 @@ use speed_bump_selector::ModuleSelector;
 
 use super::*;
 use crate::targets::{
-    TargetsError,
+    TargetIndex, TargetsError,
     pattern::strategies::{odd_text, pair},
 };
 
@@ -60,13 +60,20 @@ struct Case {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    let line = (module(), name(), 0..4_u8);
+    let line = (module(), name(), 0..4_u8, proptest::option::of((module(), name())));
     proptest::collection::vec(line, 1..4).prop_map(|lines| {
         let mut case = Case { text: String::new(), files: Vec::new(), names: Vec::new() };
-        for ((module, file), (name, qualname), dice) in lines {
+        for ((module, file), (name, qualname), dice, caller) in lines {
             let not = if dice == 0 { "!" } else { "" };
+            let caller = caller.filter(|_| dice > 0).map(|((module, file), (name, qualname))| {
+                case.files.push(file);
+                case.names.push(qualname);
+                let written = format!("{}:{}", module.replace(':', ";"), name.replace(':', ";"));
+                format!(" caller={}", written.replace(char::is_whitespace, "?"))
+            });
             // The line ends at a newline, and its module part at the first `:`.
             let line = format!("{not}py:{}:{name}", module.replace(':', ";")).replace(['\n', '\r'], "?");
+            let line = line + &caller.unwrap_or_default();
             case.files.push(file);
             case.names.push(qualname);
             case.text.push_str(&line);
@@ -94,6 +101,24 @@ fn check(targets: &Targets, module: &ModuleSelector<'_, '_>, file: &str, name: &
     let expected = targets.python_in(file);
     let winner = expected.select(name).winner.map(|target| target.0);
     assert_eq!(module.select(name), winner, "{name:?} in {file:?}");
+    let selection = expected.select(name);
+    let callers = Callers::of_kind(targets.iter().map(|(_, target)| target), TargetKind::Python);
+    let caller_of = |index: TargetIndex| callers.number(targets.get(index).unwrap().caller.as_ref());
+    let tried = selection.winner.into_iter().chain(selection.for_other_callers);
+    let tried: Vec<(u32, u32)> = tried.map(|index| (index.0, caller_of(index))).collect();
+    let mut seen = HashSet::new();
+    let candidates = module.candidates(name).filter(|of| seen.insert(of.caller));
+    let candidates: Vec<(u32, u32)> = candidates.map(|of| (of.target, of.caller)).collect();
+    assert_eq!(candidates, tried, "{name:?} in {file:?}");
+    let any = targets.iter().map(|(_, target)| target).next();
+    let named = callers.iter().filter(|(_, caller)| {
+        let as_target = Target { module: caller.module.clone(), ..any.unwrap().clone() };
+        as_target.is_in_module(file) && caller.name.matches(name)
+    });
+    let bits = named.fold(0, |bits, (number, _)| bits | 1 << (number - 1));
+    assert_eq!(module.as_caller(name), bits, "{name:?} in {file:?}, as a caller");
+    let last = name.rsplit('.').next().unwrap();
+    assert!(bits == 0 || module.may_call(last), "{name:?} in {file:?}, as a caller");
     let guess = expected.select_by_last_component(name).winner.map(|target| target.0);
     assert_eq!(module.select_by_last_component(name), guess, "{name:?} in {file:?}, by its last component");
     assert!(!expected.is_empty() || module.is_empty(), "{file:?}");

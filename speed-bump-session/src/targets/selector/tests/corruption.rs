@@ -10,7 +10,7 @@ use speed_bump_selector::{
 
 use super::*;
 
-const TEXT: &str = "*/a/*:A.*\njson.decoder:[!a-c]?*é\n*:f delay=1us\n!*:*.skip\n!x.py:*";
+const TEXT: &str = "*/a/*:A.*\njson.decoder:[!a-c]?*é\n*:f delay=1us caller=main\n!*:*.skip\n!x.py:*";
 
 static COMPILED: LazyLock<Vec<u8>> = LazyLock::new(|| compiled(TEXT));
 
@@ -31,8 +31,8 @@ fn the_layout_stays_as_it_is() {
     let bytes = compiled(TEXT);
     // Another length or checksum means another layout: a helper that is already resident cannot read it.
     // Raise `layout::VERSION`, and then change these.
-    assert_eq!(VERSION, 1);
-    assert_eq!((bytes.len(), checksum(&bytes)), (781, 14_882_650_968_691_701_086));
+    assert_eq!(VERSION, 2);
+    assert_eq!((bytes.len(), checksum(&bytes)), (886, 13_649_328_514_597_745_532));
 }
 
 #[test]
@@ -75,11 +75,12 @@ fn errors_name_what_is_wrong() {
     let members_at = lines_at + lines * LINE_BYTES;
     let programs_at = members_at + lines * MEMBER_BYTES;
     for (at, value, expected) in [
-        (8, 2, SelectorError::Version { found: 2 }),
+        (8, 3, SelectorError::Version { found: 3 }),
         (12, 0, SelectorError::Length { found: bytes.len() }),
         (16, 2, SelectorError::Line(2)),
         (20, u32::MAX, SelectorError::Length { found: bytes.len() }),
         (32, 99, SelectorError::TargetLines { found: 99 }),
+        (44, 99, SelectorError::TargetLines { found: 3 }),
         (header + 32, 1, SelectorError::Pattern(0)),
         (header + 36, u32::MAX, SelectorError::Pattern(0)),
         (header + 40, 1, SelectorError::Pattern(0)),
@@ -92,6 +93,8 @@ fn errors_name_what_is_wrong() {
         (lines_at + 4, 99, SelectorError::Line(0)),
         (lines_at + 8, 99, SelectorError::Line(0)),
         (lines_at + 12, 3, SelectorError::Line(0)),
+        (lines_at + 16, 33, SelectorError::Line(0)),
+        (lines_at + 5 * LINE_BYTES + 16, 0, SelectorError::Line(5)),
         (members_at, 1, SelectorError::Module(0)),
         (programs_at, 0x0606_0606, SelectorError::Pattern(0)),
     ] {
@@ -131,6 +134,9 @@ proptest! {
                 prop_assert!(found.is_none_or(|target| target < selector.targets()));
             }
             module.may_select(name);
+            prop_assert!(module.candidates(name).all(|of| of.target < selector.targets()));
+            module.as_caller(name);
+            module.may_call(name);
         }
     }
 
