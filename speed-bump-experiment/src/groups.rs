@@ -76,6 +76,7 @@ mod tests {
             name: name.to_owned(),
             file: file.into(),
             line: None,
+            caller: None,
             kind: TargetKind::Python,
             origin: Origin::Service,
             calls: 1,

@@ -19,7 +19,7 @@ use super::analysis::{
     findings::{Findings, findings},
     load,
 };
-use crate::{TargetKind, units::Nanos};
+use crate::{TargetKind, demangle::for_people, units::Nanos};
 pub use around::{Around, ThreadTime};
 pub use compared::By;
 pub use load_change::LoadChange;
@@ -172,6 +172,9 @@ pub struct Candidate {
     pub file: PathBuf,
     /// The line of its definition, if known.
     pub line: Option<u32>,
+    /// The functions whose calls of it are meant, as `caller=` has them; `None`: all calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<String>,
     /// What kind of function.
     pub kind: TargetKind,
     /// Whose code it is.
@@ -259,6 +262,19 @@ impl Census {
 }
 
 impl Candidate {
+    /// Its name, and whose calls are meant: `burn from cold_tail`. Without a caller the name as it is; with
+    /// one, the name of a native function is demangled.
+    pub fn name_and_caller(&self) -> String {
+        let Some(caller) = &self.caller else { return self.name.clone() };
+        let caller = match caller.rsplit_once(':') {
+            // `MODULE:NAME`, and no `ns::f` of C++.
+            Some((module, name)) if !module.is_empty() && !module.ends_with(':') => name,
+            _ => caller,
+        };
+        let demangled = (self.kind == TargetKind::Native).then(|| for_people(&self.name)).flatten();
+        format!("{} from {caller}", demangled.as_ref().unwrap_or(&self.name))
+    }
+
     /// Why it is not in the experiment, if that was decided before the experiment began.
     pub fn left_out(&self) -> Option<&str> {
         self.sampled.as_ref()?.left_out.as_deref()
@@ -365,6 +381,43 @@ impl Measured {
         match self.by.quantile() {
             Some(_) => all.min(candidate.calls as f64).max(1.0),
             None => all,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_candidate_is_called_by_its_caller_too() {
+        let named = |kind: TargetKind, name: &str, caller: Option<&str>| {
+            let candidate = Candidate {
+                name: name.to_owned(),
+                file: PathBuf::from("/srv/app.py"),
+                line: None,
+                caller: caller.map(str::to_owned),
+                kind,
+                origin: Origin::Service,
+                calls: 1,
+                own_ns: None,
+                waited_ns: None,
+                floor_ns: Nanos(0),
+                sampled: None,
+                sharing: None,
+            };
+            candidate.name_and_caller()
+        };
+        use TargetKind::{Native, Python};
+        for (kind, name, caller, expected) in [
+            (Python, "burn", None, "burn"),
+            (Python, "K.burn", Some("cold_tail"), "K.burn from cold_tail"),
+            (Python, "burn", Some("*/app.py:K.<locals>.f"), "burn from K.<locals>.f"),
+            (Python, "burn", Some("<others>"), "burn from <others>"),
+            (Native, "_ZN2ns1fEi", Some("ns::g"), "ns::f(int) from ns::g"),
+            (Native, "_ZN2ns1fEi", None, "_ZN2ns1fEi"),
+        ] {
+            assert_eq!(named(kind, name, caller), expected);
         }
     }
 }

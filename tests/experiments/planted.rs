@@ -238,6 +238,23 @@ fn what_runs_beside_a_device_does_not_matter_and_what_follows_it_does() {
     assert!(found.json["verdict"].as_str().unwrap().starts_with("render "), "{}", found.printed);
 }
 
+/// One function, hidden from one of its callers and all of it from the other.
+#[test]
+fn a_shared_function_is_told_by_its_callers() {
+    let Some(service) = planted("shared") else { return };
+    let targets = ["burn caller=cold_tail", "burn caller=*/planted.py:hot_shadow"];
+    let verdicts = [("burn from cold_tail", "matters"), ("burn from hot_shadow", "does-not-matter")];
+    let found = service.decided_of(&targets, "15s", &UNIT, &verdicts);
+    found.assert_sensitivity("burn from cold_tail", 1.0);
+    found.assert_sensitivity("burn from hot_shadow", 0.0);
+    let [cold, hot] = verdicts.map(|(name, _)| found.factor(name));
+    assert_eq!((&cold["caller"], &hot["caller"]), (&"cold_tail".into(), &"*/planted.py:hot_shadow".into()));
+    let calls = [cold, hot].map(|factor| factor["calls_per_unit"].as_f64().unwrap().round());
+    assert_eq!(calls, [1.0, 3.0], "{}", found.printed);
+    assert!(found.printed.contains("burn from cold_tail (planted.py:"), "{}", found.printed);
+    assert!(found.json["verdict"].as_str().unwrap().starts_with("burn from cold_tail "), "{}", found.printed);
+}
+
 /// Launches are hidden until the queue runs dry, and show from there on.
 #[test]
 fn launches_are_hidden_until_the_device_waits_for_them() {

@@ -24,8 +24,11 @@ pub struct Estimate {
 /// What was found of a function, or of several together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Factor {
-    /// Symbol, qualified name, `provider:name`, or what the group is.
+    /// Symbol, qualified name, `provider:name`, or what the group is; and whose calls are meant.
     pub name: String,
+    /// The functions whose calls are meant, as `caller=` has them; none: all calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub caller: Option<String>,
     /// The file that it lies in; none of a group.
     pub file: Option<PathBuf>,
     /// The line of its definition, where known.
@@ -101,7 +104,8 @@ impl Factor {
     /// A candidate, of which nothing is found yet.
     pub(super) fn of_candidate(measured: &Measured, candidate: &Candidate) -> Self {
         Self {
-            name: candidate.name.clone(),
+            name: candidate.name_and_caller(),
+            caller: candidate.caller.clone(),
             file: Some(candidate.file.clone()),
             line: candidate.line,
             kind: candidate.kind.into(),
@@ -138,6 +142,7 @@ impl Factor {
                 1 => format!("{name} (1 function)"),
                 count => format!("{name} ({count} functions)"),
             },
+            caller: None,
             file: None,
             line: None,
             kind: FactorKind::Group,

@@ -34,7 +34,7 @@ pub fn people_name(kind: FactorKind, name: &str) -> String {
 
 /// The name of a candidate.
 pub fn candidate_name(candidate: &Candidate) -> String {
-    people_name(candidate.kind.into(), &candidate.name)
+    people_name(candidate.kind.into(), &candidate.name_and_caller())
 }
 
 /// A function's name with its place: `render_section (page.py:88)`.

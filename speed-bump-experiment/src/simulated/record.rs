@@ -20,6 +20,7 @@ pub fn record(unit: f64, functions: &[(String, Function, f64)], seed: u64) -> Me
         name: name.clone(),
         file: PathBuf::from("/srv/app.py"),
         line: Some(7),
+        caller: None,
         kind: TargetKind::Python,
         origin: Origin::Service,
         calls: (function.calls * UNITS) as u64,

@@ -101,7 +101,7 @@ impl Targets {
 
 impl Target {
     /// As [`Target::nearest`], for its caller in place of itself. Empty if it is for all callers.
-    pub fn nearest_callers<'c>(
+    pub(crate) fn nearest_callers<'c>(
         &self,
         functions: impl IntoIterator<Item = (&'c str, &'c str)>,
         limit: usize,

@@ -255,6 +255,7 @@ pub(crate) fn counted(
         target.map_or(Nanos(0), |target| target.floor_ns)
     };
     let kind = |index: TargetIndex| targets.get(index).map_or(TargetKind::Native, |target| target.kind);
+    let caller = |index: TargetIndex| Some(targets.get(index)?.caller.as_ref()?.pattern.clone());
     let (mut functions, mut candidates) = (Vec::new(), Vec::new());
     let mut most: Option<(u64, &SelectedFunction)> = None;
     for (id, function) in between.known.iter() {
@@ -275,6 +276,7 @@ pub(crate) fn counted(
             name: function.name.clone(),
             file: function.file.clone(),
             line: function.line,
+            caller: caller(function.target),
             kind: kind(function.target),
             origin: match kind(function.target) {
                 TargetKind::Python => Origin::of_python(&function.file, &[]),
@@ -291,6 +293,18 @@ pub(crate) fn counted(
         });
         functions.push(function.clone());
     }
+    name_others(&mut candidates);
     let census = Census { start_ns: earlier.at, end_ns: later.at, units, slowdown: None };
     Counted { functions, candidates, census, progress: most.map(|(_, function)| function.clone()) }
+}
+
+/// The caller of a candidate that has all calls that other candidates of its function are not for.
+const OTHERS: &str = "<others>";
+
+fn name_others(candidates: &mut [Candidate]) {
+    let key = |of: &Candidate| (of.file.clone(), of.name.clone(), of.line);
+    let by_caller: BTreeSet<_> = candidates.iter().filter(|of| of.caller.is_some()).map(key).collect();
+    for of in candidates.iter_mut().filter(|of| of.caller.is_none() && by_caller.contains(&key(of))) {
+        of.caller = Some(OTHERS.to_owned());
+    }
 }

@@ -5,13 +5,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use crate::{
     experiment::{
         live::Counted,
-        record::{Origin, Wait},
+        record::{Candidate, Origin, Wait},
     },
     sampling::profile::{FunctionSeen, Profile, StackSeen, ThreadOf},
     targets::TargetKind,
@@ -154,7 +154,15 @@ pub(super) fn take_out_waits(counted: &mut Counted, profile: &Profile, asked: &A
             *of = Time { works: of.works + time.works, waits: of.waits + time.waits };
         }
     }
-    for (candidate, Time { works, waits }) in counted.candidates.iter_mut().zip(times) {
+    // Samples do not tell by callers: candidates of one function have the same share of waits.
+    let mut by_function: HashMap<(PathBuf, String, Option<u32>), Time> = HashMap::new();
+    let function = |of: &Candidate| (of.file.clone(), of.name.clone(), of.line);
+    for (candidate, time) in counted.candidates.iter().zip(&times) {
+        let of = by_function.entry(function(candidate)).or_default();
+        *of = Time { works: of.works + time.works, waits: of.waits + time.waits };
+    }
+    for candidate in &mut counted.candidates {
+        let Time { works, waits } = by_function.get(&function(candidate)).copied().unwrap_or_default();
         if candidate.kind != TargetKind::Python {
             continue;
         }
@@ -208,11 +216,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::{
-        experiment::record::{Candidate, Census},
-        sampling::profile::ThreadSeen,
-        units::Pid,
-    };
+    use crate::{experiment::record::Census, sampling::profile::ThreadSeen, units::Pid};
 
     fn thread(number: i32) -> ThreadOf {
         ThreadOf { process: Pid::new(1).unwrap(), thread: Pid::new(number).unwrap() }
@@ -233,6 +237,7 @@ mod tests {
             name: name.to_owned(),
             file: "/srv/app.py".into(),
             line: Some(1),
+            caller: None,
             kind: TargetKind::Python,
             origin: Origin::Service,
             calls: 10,
@@ -300,6 +305,21 @@ mod tests {
         let times: Vec<_> = counted.candidates.iter().map(|of| (of.own_ns, of.waited_ns)).collect();
         // Too few samples of `seldom` say anything.
         assert_eq!(times, [(Some(Nanos(200)), Some(Nanos(600))), (Some(Nanos(10)), None)]);
+    }
+
+    #[test]
+    fn candidates_of_one_function_have_the_same_share_of_waits() {
+        let mut candidates = vec![candidate("handle", 800), candidate("handle", 80)];
+        candidates[0].caller = Some("a".to_owned());
+        candidates[1].caller = Some("b".to_owned());
+        let mut counted = counted(candidates);
+        let profile = profile();
+        let asked = Asked::new(&counted, &profile);
+        take_out_waits(&mut counted, &profile, &asked);
+        let times: Vec<_> = counted.candidates.iter().map(|of| (of.own_ns, of.waited_ns)).collect();
+        let of = |own, waited| (Some(Nanos(own)), Some(Nanos(waited)));
+        // Two more waits than those of `read`: `seldom` is not asked about.
+        assert_eq!(times, [of(196, 604), of(20, 60)]);
     }
 
     /// A function that is asked about has the waits of what it calls only while that is not asked about.

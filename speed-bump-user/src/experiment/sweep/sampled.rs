@@ -349,6 +349,7 @@ impl Found {
                 name: seen.name.clone(),
                 file: seen.file.clone(),
                 line: seen.line,
+                caller: None,
                 kind: kind(seen),
                 origin: self.code.origin(seen),
                 calls: (rate * span / 1e9) as u64,
