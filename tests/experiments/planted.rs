@@ -255,6 +255,16 @@ fn a_shared_function_is_told_by_its_callers() {
     assert!(found.json["verdict"].as_str().unwrap().starts_with("burn from cold_tail "), "{}", found.printed);
 }
 
+/// The same where the sweep finds the function and its callers by itself.
+#[test]
+fn a_shared_function_is_asked_about_by_its_callers() {
+    let Some(service) = planted("shared") else { return };
+    let verdicts = [("burn from cold_tail", "matters"), ("burn from hot_shadow", "does-not-matter")];
+    let found = service.decided_of(&[], "25s", &UNIT, &verdicts);
+    found.assert_sensitivity("burn from cold_tail", 1.0);
+    found.assert_sensitivity("burn from hot_shadow", 0.0);
+}
+
 /// Launches are hidden until the queue runs dry, and show from there on.
 #[test]
 fn launches_are_hidden_until_the_device_waits_for_them() {

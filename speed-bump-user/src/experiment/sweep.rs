@@ -5,6 +5,7 @@
 
 mod attribution;
 mod begin;
+mod by_caller;
 mod census;
 mod choose;
 mod clients;

@@ -5,12 +5,14 @@ use std::time::Duration;
 use super::{
     error::SweepError,
     observer::{Observer, Step},
+    options::Options,
     sampled::{BRIEF, COUNTED, Found, lines, units_done},
     session::{Context, Notices, SweepSession},
     unit::Units,
 };
 use crate::{
     experiment::live::{Counted, ForMetrics, counted, wait_until},
+    python::entry_source::{EntryChoice, EntrySource},
     sys::clock::now,
     targets::source::TargetSource,
     units::Nanos,
@@ -100,7 +102,40 @@ pub(super) fn find(
             break;
         }
     }
+    let session = ask_by_caller(context, &units, &mut found, session, observer)?;
     Ok(Choice { units, targets: found.targets(), found, session })
+}
+
+/// Has functions with several callers asked about by these, where the helper sees who calls.
+fn ask_by_caller(
+    context: &Context<'_>,
+    units: &Units,
+    found: &mut Found,
+    mut session: Option<SweepSession>,
+    observer: &mut dyn Observer,
+) -> Result<Option<SweepSession>, SweepError> {
+    let Options { entry, inject, .. } = context.options;
+    let may_see = *inject && matches!(entry, EntryChoice::Auto | EntryChoice::Only(EntrySource::Helper));
+    if !may_see || !found.ask_by_caller() {
+        return Ok(session);
+    }
+    let targets = units.before(found.targets());
+    let counted = context
+        .session(session.take(), &targets, false, Notices::OfProcesses, observer)
+        .and_then(|counting| Ok((count(context, &counting, BRIEF)?, counting)));
+    match counted {
+        Ok((counted, counting)) => {
+            let is_covered = found.keep_by_caller(Some(&counted));
+            session = Some(counting).filter(|_| is_covered);
+        }
+        Err(SweepError::Stopped) => return Err(SweepError::Stopped),
+        Err(error) => {
+            // A process whose calls are seen without the helper, for example.
+            tracing::info!("no function is asked about by its callers: {error}");
+            found.keep_by_caller(None);
+        }
+    }
+    Ok(session)
 }
 
 /// Chooses calls of the outermost function that is called repeatedly, if there is one. Returns the session

@@ -4,6 +4,7 @@ use std::{path::Path, time::Duration};
 
 use super::{
     attribution::{Time, attributed},
+    by_caller::{self, ByCaller},
     choose::{Chosen, Code, is_function},
     error::SweepError,
     observer::{Observer, Step},
@@ -66,6 +67,8 @@ pub(super) struct Found {
     worth: f64,
     /// The chosen functions, in order.
     chosen: Vec<FunctionSeen>,
+    /// Those of them that are asked about by their callers.
+    by_caller: Vec<ByCaller>,
     /// Functions that are left out, with their calls per second and the reason.
     left_out: Vec<(FunctionSeen, f64, Nanos, String)>,
     /// Time per unit during sampling.
@@ -104,6 +107,7 @@ impl Found {
             worth: options.worth,
             profile,
             chosen: Vec::new(),
+            by_caller: Vec::new(),
         };
         found.choose(&[]);
         observer.line(&found.line());
@@ -260,8 +264,26 @@ impl Found {
 
     /// Targets that select the chosen functions.
     pub(super) fn targets(&self) -> TargetSource {
-        let lines: Vec<String> = self.chosen.iter().flat_map(lines).collect();
+        let by_caller = |of: &FunctionSeen| self.by_caller.iter().find(|by| by.function == *of);
+        let lines_of = |of: &FunctionSeen| by_caller(of).map_or_else(|| lines(of), ByCaller::lines);
+        let lines: Vec<String> = self.chosen.iter().flat_map(lines_of).collect();
         TargetSource::lines("the functions that were sampled", &lines)
+    }
+
+    /// Finds functions to ask about by their callers. Whether there are any.
+    pub(super) fn ask_by_caller(&mut self) -> bool {
+        self.by_caller = by_caller::by_samples(&self.profile, &self.code, &self.is_chosen());
+        !self.by_caller.is_empty()
+    }
+
+    /// Keeps those whose callers count by the calls of a session. Returns whether the session covers them: if
+    /// not, or without a session, none is kept.
+    pub(super) fn keep_by_caller(&mut self, counted: Option<&Counted>) -> bool {
+        let by_caller = std::mem::take(&mut self.by_caller);
+        let kept = counted.and_then(|counted| by_caller::by_calls(by_caller, counted));
+        let is_covered = kept.is_some();
+        self.by_caller = kept.unwrap_or_default();
+        is_covered
     }
 
     /// Functions whose calls may be the unit of work, the service's own before others, the outermost first.
