@@ -64,7 +64,9 @@ fn ten_thousand_patterns_do_not_stop_a_python_program() {
         return skip!("no Python");
     }
     for python in old.into_iter().chain(new) {
-        let mut service = Service::start(python.command(&script).args(["900", &name(0)])).unwrap();
+        // It takes a second or so in all: a piece may take a tenth of one.
+        let name = "a".repeat(2_000) + &name(0);
+        let mut service = Service::start(python.command(&script).args(["900", &name])).unwrap();
         let session =
             Attached::start(service.pid(), &targets("py:*/many.py"), &["--duration", "1s"]).unwrap();
         let ended = session.finish().unwrap();
