@@ -11,7 +11,7 @@ mod slice;
 mod started_load;
 mod wait;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -262,6 +262,11 @@ impl Census {
 }
 
 impl Candidate {
+    /// The function, whichever of its calls are meant: file, name and line.
+    pub fn function(&self) -> (&Path, &str, Option<u32>) {
+        (&self.file, &self.name, self.line)
+    }
+
     /// Its name, and whose calls are meant: `burn from cold_tail`. Without a caller the name as it is; with
     /// one, the name of a native function is demangled.
     pub fn name_and_caller(&self) -> String {

@@ -140,10 +140,15 @@ pub struct TargetIndex(pub u32);
 pub struct ExclusionIndex(pub u32);
 
 impl Target {
+    /// The functions whose calls it is for, as written; `None` if it is for all calls.
+    pub fn caller_pattern(&self) -> Option<&str> {
+        self.caller.as_ref().map(|caller| caller.pattern.as_str())
+    }
+
     /// The pattern as written, and the option `caller=` if there is one.
     pub fn pattern_and_caller(&self) -> String {
-        match &self.caller {
-            Some(caller) => format!("{} caller={}", self.pattern, caller.pattern),
+        match self.caller_pattern() {
+            Some(caller) => format!("{} caller={caller}", self.pattern),
             None => self.pattern.clone(),
         }
     }

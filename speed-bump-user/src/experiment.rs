@@ -1,5 +1,6 @@
 //! Experiments on live services. [`speed_bump_experiment`] has the design, records and analysis.
 
+pub(crate) mod descriptors;
 pub(crate) mod guard;
 mod keeper;
 mod last_output;

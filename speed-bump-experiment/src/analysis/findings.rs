@@ -272,9 +272,10 @@ fn mostly_waits((waited, own): (f64, f64)) -> bool {
 /// Functions that were not asked about, and why.
 fn untried(measured: &Measured, tried: &[Factor], unit: Option<f64>) -> Vec<Factor> {
     let asked: BTreeSet<u32> = measured.arms.iter().flat_map(|arm| measured.members(*arm)).collect();
-    let key = |of: &Factor| (of.name.clone(), of.caller.clone(), of.file.clone(), of.line);
-    let tried: BTreeSet<_> = tried.iter().map(key).collect();
-    let is_tried = |number: u32, of: &Factor| asked.contains(&number) || tried.contains(&key(of));
+    let tried: BTreeSet<_> = tried.iter().map(|of| (&of.name, &of.caller, &of.file, of.line)).collect();
+    let is_tried = |number: u32, of: &Factor| {
+        asked.contains(&number) || tried.contains(&(&of.name, &of.caller, &of.file, of.line))
+    };
     let factor = |(number, candidate): (u32, &Candidate)| {
         let mut factor = Factor::of_candidate(measured, candidate);
         if is_tried(number, &factor) {

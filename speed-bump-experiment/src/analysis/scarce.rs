@@ -26,8 +26,7 @@ fn others_part(around: &Around) -> f64 {
 
 /// Withholds "matters" of functions of which want of processors may explain what shows.
 pub(super) fn withhold(measured: &Measured, factors: &mut [Factor]) {
-    let Some(explained) = explains(measured) else { return };
-    let Some(around) = measured.around.as_ref() else { return };
+    let Some((explained, around)) = explains(measured).zip(measured.around.as_ref()) else { return };
     let (wait, others) = (around.processor_wait.unwrap_or_default(), others_part(around));
     for factor in factors.iter_mut().filter(|of| of.verdict == Verdict::Matters) {
         if factor.low.is_none_or(|low| low <= explained) {

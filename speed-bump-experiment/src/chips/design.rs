@@ -290,7 +290,8 @@ impl Design {
         let estimated = if has_enough && open.len() <= MAX_TOGETHER {
             self.of_each(&times, &doses, &open, reach)
         } else {
-            open.iter().map(|at| alone(&times, &doses, &total, *at, self.fitting())).collect()
+            let fitting = self.fitting();
+            open.iter().map(|at| alone(&times, &doses, &total, *at, fitting)).collect()
         };
         let has_enough_beyond = influence.is_none_or(|of| of.beyond() >= MIN_BEYOND);
         for (at, estimated) in open.into_iter().zip(estimated) {

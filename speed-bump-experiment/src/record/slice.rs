@@ -125,10 +125,9 @@ impl Slice {
     /// Time per unit of work, in ns. Without any unit, it is twice the slice. A slice has too few units for a
     /// quantile: then it is their mean latency.
     pub fn time_per_unit(&self, by: By) -> f64 {
-        match (by, self.latency_ns) {
-            (By::Throughput, _) | (_, None) => self.span() / self.units.max(0.5),
-            (_, Some(latency)) if self.units > 0.0 => latency / self.units,
-            (_, Some(_)) => self.span() / self.units.max(0.5),
+        match self.latency_ns.filter(|_| by != By::Throughput && self.units > 0.0) {
+            Some(latency) => latency / self.units,
+            None => self.span() / self.units.max(0.5),
         }
     }
 

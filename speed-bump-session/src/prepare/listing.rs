@@ -197,7 +197,7 @@ fn of_target<'a>(
         line: target.line,
         kind: target.kind,
         pattern: &target.pattern,
-        caller: target.caller.as_ref().map(|caller| caller.pattern.as_str()),
+        caller: target.caller_pattern(),
         engine,
         delay_ns: dose.delay,
         frequency: dose.frequency,

@@ -268,7 +268,7 @@ impl TargetReport {
             id: target.id.clone(),
             kind: target.kind,
             pattern: target.pattern.clone(),
-            caller: target.caller.as_ref().map(|caller| caller.pattern.clone()),
+            caller: target.caller_pattern().map(str::to_owned),
             engine,
             entry: None,
             floor_ns: Nanos(0),

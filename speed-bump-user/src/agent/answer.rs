@@ -71,7 +71,7 @@ impl<'a> Planned<'a> {
                 line: target.line,
                 kind: target.kind,
                 pattern: &target.pattern,
-                caller: target.caller.as_ref().map(|caller| caller.pattern.as_str()),
+                caller: target.caller_pattern(),
                 delay_ns: dose.delay,
                 frequency: dose.frequency,
             }

@@ -255,7 +255,7 @@ pub(crate) fn counted(
         target.map_or(Nanos(0), |target| target.floor_ns)
     };
     let kind = |index: TargetIndex| targets.get(index).map_or(TargetKind::Native, |target| target.kind);
-    let caller = |index: TargetIndex| Some(targets.get(index)?.caller.as_ref()?.pattern.clone());
+    let caller = |index: TargetIndex| Some(targets.get(index)?.caller_pattern()?.to_owned());
     let (mut functions, mut candidates) = (Vec::new(), Vec::new());
     let mut most: Option<(u64, &SelectedFunction)> = None;
     for (id, function) in between.known.iter() {
@@ -302,9 +302,11 @@ pub(crate) fn counted(
 const OTHERS: &str = "<others>";
 
 fn name_others(candidates: &mut [Candidate]) {
-    let key = |of: &Candidate| (of.file.clone(), of.name.clone(), of.line);
-    let by_caller: BTreeSet<_> = candidates.iter().filter(|of| of.caller.is_some()).map(key).collect();
-    for of in candidates.iter_mut().filter(|of| of.caller.is_none() && by_caller.contains(&key(of))) {
+    let of_callers = candidates.iter().filter(|of| of.caller.is_some());
+    let by_caller: BTreeSet<_> = of_callers.map(Candidate::function).collect();
+    let is_others = |of: &Candidate| of.caller.is_none() && by_caller.contains(&of.function());
+    let are_others: Vec<bool> = candidates.iter().map(is_others).collect();
+    for (of, _) in candidates.iter_mut().zip(are_others).filter(|(_, is_others)| *is_others) {
         of.caller = Some(OTHERS.to_owned());
     }
 }

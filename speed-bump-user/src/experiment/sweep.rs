@@ -8,6 +8,7 @@ mod begin;
 mod by_caller;
 mod census;
 mod choose;
+mod chosen_unit;
 mod clients;
 mod error;
 mod find;
@@ -144,14 +145,11 @@ impl Context<'_> {
             observer.warning(&text);
         }
         let load = load::start(options.load.as_deref(), quit, observer)?;
-        let or_guarded = |error| match guards.as_ref().and_then(Guards::broken) {
-            Some(why) => SweepError::Guarded(why.to_owned()),
-            None => load.as_ref().and_then(LoadCommand::failed).map_or(error, SweepError::Load),
-        };
+        let or_cause = |error| cause(error, guards.as_ref(), load.as_ref());
         let (mut units, targets, found, session) = match &options.functions {
             Some(targets) => (units, targets.clone().kept().map_err(PrepareError::from)?, None, None),
             None => {
-                let choice = find::find(self, units, observer).map_err(or_guarded)?;
+                let choice = find::find(self, units, observer).map_err(or_cause)?;
                 (choice.units, choice.targets, Some(choice.found), choice.session)
             }
         };
@@ -159,7 +157,7 @@ impl Context<'_> {
         let (targets, samples) = (units.before(targets), found.is_none());
         let asked = census::Asked { session, targets, times, samples, ends };
         let counted = census::count(self, asked, &mut units, observer);
-        let (mut counted, seen, session) = counted.map_err(or_guarded)?;
+        let (mut counted, seen, session) = counted.map_err(or_cause)?;
         let mut waits = None;
         if let Some(profile) = seen.profile.as_ref().or(found.as_ref().map(Found::profile)) {
             let of_units = seen.find_sharing(&mut counted, profile, &*units.metrics.unit);
@@ -197,7 +195,7 @@ impl Context<'_> {
         // If the unit's metric needs times of calls, they are timed during the whole experiment.
         let retimed = session.time_calls(units.times_calls());
         if self.quit.is_asked() {
-            return Err(stopped_by(guards.as_ref(), load.as_ref()));
+            return Err(cause(SweepError::Stopped, guards.as_ref(), load.as_ref()));
         }
         retimed?;
         let handle = session.handle;
@@ -251,11 +249,11 @@ impl Context<'_> {
     }
 }
 
-/// The error for the reason that ended it before the first slice.
-fn stopped_by(guards: Option<&Guards>, load: Option<&LoadCommand>) -> SweepError {
+/// Why it ended before the first slice: a guard, or a load that failed, and otherwise this error.
+fn cause(error: SweepError, guards: Option<&Guards>, load: Option<&LoadCommand>) -> SweepError {
     match guards.and_then(Guards::broken) {
         Some(why) => SweepError::Guarded(why.to_owned()),
-        None => load.and_then(LoadCommand::failed).map_or(SweepError::Stopped, SweepError::Load),
+        None => load.and_then(LoadCommand::failed).map_or(error, SweepError::Load),
     }
 }
 

@@ -88,9 +88,8 @@ impl Context {
         let missing = targets.without_caller(self.state.callers_found).into_iter();
         let missing = missing.filter_map(|index| targets.get(index));
         let told = |target: &Target| {
-            let caller = target.caller.as_ref()?;
-            let (line, text) = (target.line, &target.text);
-            Some(format!("line {line}: `{text}`: no function matches `caller={}`", caller.pattern))
+            let (line, text, caller) = (target.line, &target.text, target.caller_pattern()?);
+            Some(format!("line {line}: `{text}`: no function matches `caller={caller}`"))
         };
         missing.filter_map(told).collect()
     }

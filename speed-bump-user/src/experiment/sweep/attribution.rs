@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use crate::{
@@ -155,14 +155,14 @@ pub(super) fn take_out_waits(counted: &mut Counted, profile: &Profile, asked: &A
         }
     }
     // Samples do not tell by callers: candidates of one function have the same share of waits.
-    let mut by_function: HashMap<(PathBuf, String, Option<u32>), Time> = HashMap::new();
-    let function = |of: &Candidate| (of.file.clone(), of.name.clone(), of.line);
+    let mut by_function: HashMap<_, Time> = HashMap::new();
     for (candidate, time) in counted.candidates.iter().zip(&times) {
-        let of = by_function.entry(function(candidate)).or_default();
+        let of = by_function.entry(candidate.function()).or_default();
         *of = Time { works: of.works + time.works, waits: of.waits + time.waits };
     }
-    for candidate in &mut counted.candidates {
-        let Time { works, waits } = by_function.get(&function(candidate)).copied().unwrap_or_default();
+    let of_function = |of: &Candidate| by_function.get(&of.function()).copied().unwrap_or_default();
+    let times: Vec<Time> = counted.candidates.iter().map(of_function).collect();
+    for (candidate, Time { works, waits }) in counted.candidates.iter_mut().zip(times) {
         if candidate.kind != TargetKind::Python {
             continue;
         }
@@ -212,7 +212,7 @@ pub(super) fn waits(asked: &Asked, profile: &Profile, units: &BTreeSet<ThreadOf>
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
@@ -222,7 +222,8 @@ mod tests {
         ThreadOf { process: Pid::new(1).unwrap(), thread: Pid::new(number).unwrap() }
     }
 
-    fn seen(name: &str) -> FunctionSeen {
+    /// A function of the service.
+    pub(in super::super) fn seen(name: &str) -> FunctionSeen {
         FunctionSeen {
             file: "/srv/app.py".into(),
             name: name.to_owned(),
@@ -232,7 +233,8 @@ mod tests {
         }
     }
 
-    fn candidate(name: &str, own: u64) -> Candidate {
+    /// The same in a session, with this time of its own, in ns.
+    pub(in super::super) fn candidate(name: &str, own: u64) -> Candidate {
         Candidate {
             name: name.to_owned(),
             file: "/srv/app.py".into(),
@@ -249,7 +251,7 @@ mod tests {
         }
     }
 
-    fn counted(candidates: Vec<Candidate>) -> Counted {
+    pub(in super::super) fn counted(candidates: Vec<Candidate>) -> Counted {
         Counted { functions: Vec::new(), candidates, census: Census::default(), progress: None }
     }
 

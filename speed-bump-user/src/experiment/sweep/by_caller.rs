@@ -66,18 +66,17 @@ impl ByCaller {
 /// The chosen functions that take enough of a unit and have several callers in the service's own code, by
 /// their samples. `is_chosen`: by place in the profile.
 pub(super) fn by_samples(profile: &Profile, code: &Code, is_chosen: &[bool]) -> Vec<ByCaller> {
-    let is_chosen = |place: &u32| is_chosen.get(*place as usize) == Some(&true);
+    let is_chosen_at = |place: &u32| is_chosen.get(*place as usize) == Some(&true);
     let mut calls: BTreeMap<u32, BTreeMap<Option<u32>, u64>> = BTreeMap::new();
     for stack in &profile.stacks {
-        let Some(position) = stack.functions.iter().position(is_chosen) else { continue };
+        let Some(position) = stack.functions.iter().position(is_chosen_at) else { continue };
         let caller = stack.functions.get(position + 1).copied();
         if let Some(function) = stack.functions.get(position) {
             *calls.entry(*function).or_default().entry(caller).or_default() += stack.works;
         }
     }
     let of = |place: u32| profile.functions.get(place as usize);
-    let asked: Vec<bool> = (0..profile.functions.len() as u32).map(|place| is_chosen(&place)).collect();
-    let times = attributed(profile, &asked);
+    let times = attributed(profile, is_chosen);
     let is_services = |of: &&FunctionSeen| code.origin(of) == Origin::Service && is_function(of);
     let mut found: Vec<(f64, ByCaller)> = Vec::new();
     for (place, by) in calls {
@@ -125,23 +124,16 @@ fn patterns(caller: &FunctionSeen) -> Vec<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::*;
+    use super::{
+        super::attribution::tests::{candidate, counted as counted_of, seen},
+        *,
+    };
     use crate::{
-        experiment::record::{Candidate, Census},
+        experiment::record::Candidate,
         sampling::profile::{StackSeen, ThreadOf},
         targets::ParsedTargets,
-        units::{Nanos, Pid},
+        units::Pid,
     };
-
-    fn seen(name: &str) -> FunctionSeen {
-        FunctionSeen {
-            file: "/srv/app.py".into(),
-            name: name.to_owned(),
-            line: Some(1),
-            is_qualified: true,
-            ..FunctionSeen::default()
-        }
-    }
 
     /// Stacks of functions by place, the innermost first, with how often each was seen at work.
     fn profile(stacks: &[(&[u32], u64)]) -> Profile {
@@ -213,22 +205,12 @@ mod tests {
     #[test]
     fn calls_tell_which_callers_count() {
         let counted = |calls: &[(Option<&str>, u64)]| {
-            let candidate = |(caller, calls): &(Option<&str>, u64)| Candidate {
-                name: "burn".to_owned(),
-                file: "/srv/app.py".into(),
-                line: Some(1),
+            let of = |(caller, calls): &(Option<&str>, u64)| Candidate {
                 caller: caller.map(str::to_owned),
-                kind: TargetKind::Python,
-                origin: Origin::Service,
                 calls: *calls,
-                own_ns: None,
-                waited_ns: None,
-                floor_ns: Nanos(0),
-                sampled: None,
-                sharing: None,
+                ..candidate("burn", 0)
             };
-            let candidates = calls.iter().map(candidate).collect();
-            Counted { functions: Vec::new(), candidates, census: Census::default(), progress: None }
+            counted_of(calls.iter().map(of).collect())
         };
         let mixed = ByCaller {
             function: seen("burn"),

@@ -7,11 +7,16 @@
 use std::{collections::BTreeMap, io, os::fd::AsFd as _};
 
 use rustix::{
-    fs::{AtFlags, Dir, Mode, OFlags, readlinkat, statat},
+    fs::{AtFlags, Mode, OFlags, statat},
     net::{AddressFamily, SocketAddrAny, getpeername, getsockname, sockopt::socket_domain},
 };
 
-use crate::{experiment::record::Wait, process::Process, sys::remote_descriptor::Descriptors, units::Pid};
+use crate::{
+    experiment::{descriptors::links, record::Wait},
+    process::Process,
+    sys::remote_descriptor::Descriptors,
+    units::Pid,
+};
 
 /// Threads that wait for less than this share of the time have no client to wait for.
 const HARDLY: f64 = 0.05;
@@ -66,22 +71,16 @@ impl Ends {
     fn add(&mut self, process: &Process) -> io::Result<()> {
         let folder = process.open_entry("fd", OFlags::RDONLY | OFlags::DIRECTORY)?;
         let descriptors = Descriptors::of_thread(process.as_fd(), process.pid(), process.pid())?;
-        for (seen, entry) in Dir::read_from(&folder)?.enumerate() {
-            let entry = entry?;
-            let Some(number) = entry.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok())
-            else {
-                continue;
-            };
+        for (seen, link) in links(&folder)?.enumerate() {
+            let (number, link) = link?;
             if seen > DESCRIPTORS {
                 return Err(io::ErrorKind::FileTooLarge.into());
             }
-            // One that was closed in the meantime.
-            let Ok(link) = readlinkat(&folder, entry.file_name(), Vec::new()) else { continue };
             let link = link.to_string_lossy();
             self.watches_files |= link.starts_with("anon_inode:inotify");
             if let Some(pipe) = inode(&link, "pipe:[") {
                 // The link's own mode, not that of what it leads to (proc_pid_fd(5)).
-                let mode = statat(&folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
+                let mode = statat(&folder, number.to_string(), AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
                 let mode = Mode::from_raw_mode(mode);
                 let (reads, writes) = self.pipes.entry(pipe).or_default();
                 *reads |= mode.contains(Mode::RUSR);

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::{
+    chosen_unit::COUNTED,
     error::SweepError,
     observer::{Observer, Step},
     options::Options,
-    sampled::{BRIEF, COUNTED, Found, lines, units_done},
+    sampled::{BRIEF, Found, lines, units_done},
     session::{Context, Notices, SweepSession},
     unit::Units,
 };

@@ -5,7 +5,8 @@ use std::{path::Path, time::Duration};
 use super::{
     attribution::{Time, attributed},
     by_caller::{self, ByCaller},
-    choose::{Chosen, Code, is_function},
+    choose::{Chosen, Code},
+    chosen_unit,
     error::SweepError,
     observer::{Observer, Step},
     session::Context,
@@ -17,7 +18,6 @@ use crate::{
         record::{Candidate, Sampled, Sampling},
     },
     probe::plan::SelectedFunction,
-    report::table::place,
     sampling::{
         self,
         profile::{FunctionSeen, Profile},
@@ -46,16 +46,6 @@ const MAX_BESIDE_PYTHON: f64 = 0.02;
 const TOLD: f64 = 0.05;
 /// If more of the interpreter's time belongs to no known function, the sweep ranks nothing.
 const MAX_UNATTRIBUTED: f64 = 0.2;
-/// So many units of work there must be in all of the time.
-const MIN_UNITS: f64 = 120.0;
-/// And no fewer than this many per second, however long the sweep is.
-const MIN_RATE: f64 = 0.5;
-/// How long to count calls of functions that may be the unit.
-pub(super) const COUNTED: Duration = Duration::from_secs(2);
-/// The smallest share of the running time in a unit of work.
-const OF_UNIT: u64 = 1_000;
-/// The most functions that may be the unit.
-const MAX_UNITS: usize = 16;
 /// Why a function is left out if no target can name it.
 const NO_TARGET: &str = "no target selects it: its name or its file is empty, or both together are too long";
 
@@ -286,49 +276,20 @@ impl Found {
         is_covered
     }
 
-    /// Functions whose calls may be the unit of work, the service's own before others, the outermost first.
+    /// Functions whose calls may be the unit of work.
     pub(super) fn outermost(&self) -> Vec<FunctionSeen> {
-        let least = self.profile.span.0 / OF_UNIT;
-        let mut functions: Vec<FunctionSeen> = self
-            .profile
-            .functions
-            .iter()
-            .filter(|of| is_function(of) && of.depth > 0 && of.anywhere_running.0 > least)
-            .filter(|of| !lines(of).is_empty())
-            .cloned()
-            .collect();
-        functions.sort_by_cached_key(|of| {
-            (self.code.origin(of), of.depth, std::cmp::Reverse(of.anywhere_running))
-        });
-        functions.truncate(MAX_UNITS);
-        functions
+        chosen_unit::outermost(&self.profile, &self.code)
     }
 
-    /// Takes the first of them that is called repeatedly as the unit of work, by the counts of a session, for
-    /// a sweep that takes so long.
+    /// Takes one of them as the unit of work, by the counts of a session, for a sweep that takes so long.
     pub(super) fn choose_unit(
         &mut self,
         outermost: &[FunctionSeen],
         counted: &Counted,
         time: Duration,
     ) -> Option<String> {
-        let min_rate = (MIN_UNITS / time.as_secs_f64()).max(MIN_RATE);
-        let span = (counted.census.end_ns.0 - counted.census.start_ns.0) as f64 / 1e9;
-        let rate = |candidate: &&Candidate| candidate.calls as f64 / span;
-        let (candidate, rate, line) = outermost.iter().find_map(|function| {
-            let found = counted.candidates.iter().filter(|of| is_of(of, function));
-            let most = found.max_by_key(|of| of.calls)?;
-            let rate = rate(&most);
-            let line = exact::selecting_line(TargetKind::Python, &most.file, &most.name);
-            line.filter(|_| rate >= min_rate).map(|line| (most, rate, line))
-        })?;
-        self.unit = Some(format!(
-            "the unit of work was chosen: a call of {} ({}), the outermost function that is called again and \
-             again ({} times a second); --progress chooses another",
-            candidate.name,
-            place(&candidate.file, candidate.line),
-            if rate < 10.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
-        ));
+        let (line, said) = chosen_unit::choose(outermost, counted, time)?;
+        self.unit = Some(said);
         Some(line)
     }
 

@@ -19,7 +19,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{Dir, OFlags, readlinkat},
+    fs::OFlags,
     net::{
         AddressFamily, SocketType, getsockname,
         sockopt::{socket_acceptconn, socket_domain, socket_type},
@@ -28,7 +28,10 @@ use rustix::{
 use speed_bump_abi::UnixName;
 
 use super::SocketsError;
-use crate::{printable::printable, process::Process, sys::remote_descriptor::Descriptors};
+use crate::{
+    experiment::descriptors::links, printable::printable, process::Process,
+    sys::remote_descriptor::Descriptors,
+};
 
 /// The most sockets of a process that are inspected: those with the lowest numbers, which are usually the
 /// oldest. A service opens its listening sockets before it accepts.
@@ -82,15 +85,10 @@ impl Listening {
         };
         let folder = process.open_entry("fd", OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut seen = 0;
-        for entry in Dir::read_from(&folder)? {
-            let entry = entry?;
-            let Some(number) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) else {
-                continue;
-            };
-            // A socket that was closed in the meantime does not listen.
-            let is_socket = readlinkat(&folder, entry.file_name(), Vec::new())
-                .is_ok_and(|link| link.to_bytes().starts_with(b"socket:["));
-            if !is_socket {
+        // A socket that was closed in the meantime does not listen.
+        for link in links(&folder)? {
+            let (number, link) = link?;
+            if !link.to_bytes().starts_with(b"socket:[") {
                 continue;
             }
             seen += 1;
