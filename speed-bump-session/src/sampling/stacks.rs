@@ -317,9 +317,8 @@ impl Stacks {
         let stack = match known {
             Some((_, stack)) => Rc::clone(stack),
             None => {
-                let codes = walk::stack(&mut self.memory, &self.layout, state);
                 let numbers =
-                    codes.and_then(|codes| self.codes.functions(self.memory.source(), &codes, functions));
+                    walk::functions(&mut self.memory, &self.layout, state, &mut self.codes, functions);
                 match numbers {
                     Ok(numbers) => Rc::from(numbers),
                     Err(walk::Torn) => {

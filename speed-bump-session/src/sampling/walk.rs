@@ -4,6 +4,8 @@
 //! dropped.
 
 use super::{
+    code::Codes,
+    functions::{Functions, Number},
     layout::Layout,
     memory::{Moment, Source, word},
 };
@@ -18,6 +20,10 @@ pub(super) const FRAMES: usize = 256;
 const ALL_FRAMES: usize = 2 * FRAMES;
 /// From this owner on a frame has no Python code (`FRAME_OWNED_BY_CSTACK` or `_INTERPRETER`).
 const NO_CODE: u8 = 3;
+/// How often a stack is read that changes meanwhile. What a thread ran since the sample before belongs to no
+/// function if none of these can be used. Beside other programs that may be a large part of the time: they
+/// keep us from sampling, and let a stack change between two reads of it.
+const READS: usize = 4;
 /// References on the interpreter's stack have a tag in their low bits (3.14).
 const TAG: u64 = 7;
 
@@ -95,6 +101,24 @@ pub(super) fn stack<S: Source>(
     Ok(codes)
 }
 
+/// The functions on a thread's stack, the innermost first.
+pub(super) fn functions<S: Source>(
+    memory: &mut Moment<S>,
+    layout: &Layout,
+    thread: u64,
+    codes: &mut Codes,
+    functions: &mut Functions,
+) -> Result<Vec<Number>, Torn> {
+    for read in 1..=READS {
+        let stack = stack(memory, layout, thread);
+        match stack.and_then(|stack| codes.functions(memory.source(), &stack, functions)) {
+            Err(Torn) if read < READS => memory.forget(),
+            numbers => return numbers,
+        }
+    }
+    Err(Torn)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -102,11 +126,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        bounds::Budget,
-        python::version::PythonVersion,
-        sampling::{code::Codes, functions::Functions},
-    };
+    use crate::{bounds::Budget, python::version::PythonVersion};
 
     /// Words at small addresses, so that random ones lead to each other.
     #[derive(Debug)]
@@ -152,6 +172,33 @@ mod tests {
         // A thread without frames.
         words[7] = 0;
         assert_eq!(stack(&mut Moment::new(Words(words)), &layout, BASE), Ok(Vec::new()));
+    }
+
+    /// Memory that is another one at each read, and stays at the last.
+    struct Changing(Vec<Words>);
+
+    impl Source for Changing {
+        fn read(&mut self, address: u64, buffer: &mut [u8]) -> usize {
+            let now = if self.0.len() > 1 { self.0.remove(0) } else { Words(self.0[0].0.clone()) };
+            Words(now.0).read(address, buffer)
+        }
+    }
+
+    #[test]
+    fn a_stack_that_changes_meanwhile_is_read_again() {
+        let layout = Layout::for_version(PythonVersion::new(3, 12)).unwrap();
+        let mut torn = vec![0; 512];
+        torn[7] = BASE + 0x200;
+        torn[0x40] = BASE + 0x400;
+        torn[0x408 / 8] = BASE + 0x400;
+        let whole = || Words(vec![0; 512]);
+        for (torn_reads, expected) in [(0, Ok(0)), (READS - 1, Ok(0)), (READS, Err(Torn))] {
+            let torn = (0..torn_reads).map(|_| Words(torn.clone()));
+            let mut memory = Moment::new(Changing(torn.chain([whole()]).collect()));
+            let (mut codes, mut seen) = (Codes::new(layout, &Budget::new(64)), Functions::default());
+            let read = functions(&mut memory, &layout, BASE, &mut codes, &mut seen);
+            assert_eq!(read.map(|stack| stack.len()), expected, "torn {torn_reads} times");
+        }
     }
 
     proptest! {
