@@ -272,11 +272,13 @@ fn launches_are_hidden_until_the_device_waits_for_them() {
     let unit = [UNIT[0], UNIT[1], "--closed-loop"];
     let found = service.decided(&unit, &[("launch", "does-not-matter")]);
     found.assert_sensitivity("launch", 0.0);
-    // A unit takes 4 ms, of which launches take 1.5: beyond 2.5 ms more, they show.
-    let found = service.found(&["launch"], &unit, &["--for", "30s"]);
+    // A unit takes 8 ms, of which launches take 1: beyond 7 ms more, they show. What is queued hides 2 ms
+    // more of a chip's 8 units, and with half a processor half as much stays hidden.
+    let found = service.found(&["launch"], &unit, &["--for", "45s"]);
     found.assert_not_wrong("launch", "does-not-matter", 0.0);
     let slack = found.factor("launch")["slack_ns"].as_f64().unwrap();
-    assert!((1_500_000.0..3_000_000.0).contains(&slack), "{slack}\n{}", found.printed);
+    let least = if found.was_disturbed() { 0.0 } else { 4_500_000.0 };
+    assert!((least..11_000_000.0).contains(&slack), "{slack}\n{}", found.printed);
     assert!(found.printed.contains("launch (planted.py:"), "{}", found.printed);
 }
 

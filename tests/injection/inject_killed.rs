@@ -5,7 +5,6 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use rustix::process::Signal;
 use speed_bump_linux::process::Process;
 use speed_bump_session::inject::InjectError;
 use speed_bump_testing::{
@@ -101,7 +100,7 @@ fn killed_at_any_moment_with_a_thread_borrowed() {
                 loader.stop();
                 let step = borrowed_at(&program.process);
                 if step.is_none() {
-                    rustix::process::kill_process(loader.pid(), Signal::CONT).unwrap();
+                    loader.go_on();
                 }
                 step
             })

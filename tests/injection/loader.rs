@@ -72,9 +72,7 @@ impl Drop for Loader {
         // They may have ended by now, all of them.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        for child in &self.stopped {
-            let _ = pidfd_send_signal(child, Signal::CONT);
-        }
+        self.continue_children();
     }
 }
 
@@ -99,6 +97,20 @@ pub fn image_file(folder: &Path, variant: &str) -> std::path::PathBuf {
 }
 
 impl Loader {
+    fn continue_children(&mut self) {
+        for child in self.stopped.drain(..) {
+            // It may have ended.
+            let _ = pidfd_send_signal(&child, Signal::CONT);
+        }
+    }
+
+    /// Lets it go on, with what was stopped with it.
+    pub fn go_on(&mut self) {
+        assert!(self.child.try_wait().unwrap().is_none(), "the loader has ended by itself");
+        self.continue_children();
+        kill_process(self.pid(), Signal::CONT).unwrap();
+    }
+
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }

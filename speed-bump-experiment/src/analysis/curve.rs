@@ -22,6 +22,9 @@ const MIN_CHIPS: usize = 5;
 const MAX_DOSES: usize = 200;
 /// A dose is hidden where less than this part of it shows, for sure.
 const HIDDEN: f64 = 0.5;
+/// So many times as wide as an interval of 95 % is one of 99.9 %: three functions have thirty doses, and the
+/// ladder tests them after each round.
+const OF_ALL: f64 = 1.7;
 
 /// Time per unit against delay per unit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -122,19 +125,29 @@ pub(crate) fn curves(measured: &Measured, chips: &Chips, unit: f64) -> BTreeMap<
 }
 
 impl Dose {
+    /// The lower end of an interval that holds for all doses of a ladder together.
+    fn low_of_all(&self) -> Option<f64> {
+        self.low_ns.map(|low| self.time_ns - (self.time_ns - low) * OF_ALL)
+    }
+
+    /// The upper end.
+    fn high_of_all(&self) -> Option<f64> {
+        self.high_ns.map(|high| self.time_ns + (high - self.time_ns) * OF_ALL)
+    }
+
     /// Whether less than half of it shows, for sure.
     fn is_hidden(&self) -> bool {
-        self.high_ns.is_some_and(|high| high < HIDDEN * self.delay_ns)
+        self.high_of_all().is_some_and(|high| high < HIDDEN * self.delay_ns)
     }
 
-    /// Whether some of it shows, for sure.
-    fn shows(&self) -> bool {
-        self.low_ns.is_some_and(|low| low > 0.0)
+    /// Whether more than this part of it shows, for sure.
+    pub(crate) fn shows(&self, part: f64) -> bool {
+        self.low_of_all().is_some_and(|low| low > part * self.delay_ns)
     }
 
-    /// Whether more than half of it shows, for sure.
-    fn is_open(&self) -> bool {
-        self.low_ns.is_some_and(|low| low > HIDDEN * self.delay_ns)
+    /// Whether units took less time, for sure: no delay does that.
+    fn is_faster(&self) -> bool {
+        self.high_of_all().is_some_and(|high| high < 0.0)
     }
 }
 
@@ -142,7 +155,7 @@ impl Dose {
 fn longest_hidden(doses: &[Dose]) -> Option<&Dose> {
     let last = doses.iter().rposition(Dose::is_hidden)?;
     let (before, _) = doses.split_at(last);
-    doses.get(last).filter(|_| !before.iter().any(Dose::is_open))
+    doses.get(last).filter(|_| !before.iter().any(|dose| dose.shows(HIDDEN)))
 }
 
 impl Curve {
@@ -153,13 +166,59 @@ impl Curve {
 }
 
 /// Between the longest dose that is sure to be hidden and the shortest one, beyond it, that is sure to show.
+/// If units were faster with a dose, something else than doses changed their time: nothing is known then.
 fn bend(doses: &[Dose]) -> Option<Bend> {
+    if doses.iter().any(Dose::is_faster) {
+        return None;
+    }
     let hidden = longest_hidden(doses)?;
-    let showing = doses.iter().find(|of| of.delay_ns > hidden.delay_ns && of.shows())?;
+    let showing = doses.iter().find(|of| of.delay_ns > hidden.delay_ns && of.shows(0.0))?;
     let last = doses.last()?;
     let beyond = (last.time_ns - hidden.time_ns) / (last.delay_ns - hidden.delay_ns);
     // A line through the shortest dose that shows, with the slope of all beyond.
     let slack = (showing.delay_ns - showing.time_ns / beyond.max(f64::MIN_POSITIVE))
         .clamp(hidden.delay_ns, showing.delay_ns);
     Some(Bend { slack_ns: slack, low_ns: hidden.delay_ns, high_ns: showing.delay_ns, beyond })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// A dose, what came on top, and by how much that may be off, with 95 % confidence.
+    fn doses(of: &[(f64, f64, f64)]) -> Vec<Dose> {
+        let dose = |(delay_ns, time_ns, off): &(f64, f64, f64)| Dose {
+            delay_ns: *delay_ns,
+            time_ns: *time_ns,
+            low_ns: Some(time_ns - off),
+            high_ns: Some(time_ns + off),
+            blocks: 20,
+        };
+        of.iter().map(dose).collect()
+    }
+
+    #[test]
+    fn a_curve_bends_between_what_is_hidden_and_what_shows() {
+        let bend = bend(&doses(&[(1e6, 0.0, 1e5), (3e6, 1.8e6, 1e5), (4e6, 2.8e6, 1e5)])).unwrap();
+        assert_eq!((bend.low_ns, bend.high_ns), (1e6, 3e6));
+        assert!((1.0e6..1.3e6).contains(&bend.slack_ns), "{bend:?}");
+        assert!((0.9..1.1).contains(&bend.beyond), "{bend:?}");
+    }
+
+    #[test]
+    fn what_may_be_chance_bends_no_curve() {
+        // One dose in twenty shows by chance with 95 % confidence.
+        assert_eq!(bend(&doses(&[(1e6, 0.0, 1e5), (2e6, 3e5, 2e5)])), None);
+        assert_eq!(bend(&doses(&[(1e6, 0.0, 1e5)])), None);
+        assert_eq!(bend(&doses(&[(1e6, 9e5, 1e5), (2e6, 1.9e6, 1e5)])), None, "all of it shows");
+    }
+
+    #[test]
+    fn units_that_were_faster_with_a_delay_withhold_the_bend() {
+        let with = |first: f64| bend(&doses(&[(1e6, first, 1e5), (2e6, 0.0, 1e5), (3e6, 2e6, 1e5)]));
+        assert!(with(-1e5).is_some());
+        assert_eq!(with(-5e5), None);
+    }
 }

@@ -105,7 +105,7 @@ fn was_tried(curve: &Curve, delay_ns: f64) -> bool {
 
 /// Whether a part of the longest delay shows for sure: a longer one says nothing more.
 fn shows(curve: &Curve) -> bool {
-    curve.doses.last().is_some_and(|dose| dose.low_ns.is_some_and(|low| low > PART_OF_DELAY * dose.delay_ns))
+    curve.doses.last().is_some_and(|dose| dose.shows(PART_OF_DELAY))
 }
 
 /// The arms with a verdict whose delays show only in part, and those whose delays are hidden. Where all of a
