@@ -15,7 +15,7 @@ use crate::{Control, Histogram};
 /// What the first eight bytes of a block are.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"spdbump\0");
 /// The layout described here. A resident helper of another version is not reused.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// Bytes of the largest block. The helper reserves addresses for it, in powers of two.
 pub const LARGEST_BLOCK: usize = 256 << 20;
@@ -329,6 +329,11 @@ pub struct ControlBlock {
     /// Which stretch of timed calls it is; 0: calls are not timed now. The loader may change it in a live
     /// session, before the generation: the helper takes up both. Only where there are rows for times.
     pub timing: AtomicU32,
+    /// The number of this block, which the helper passes to its stub ([`stub_target`](crate::stub_target)). A
+    /// process that was forked from another maps the same helper, and may have a block of its own.
+    pub number: AtomicU32,
+    /// Reserved, 0.
+    pub reserved: AtomicU32,
 }
 
 /// What the helper counts of one function, and which policy it has. The sums wrap around.

@@ -36,7 +36,7 @@ pub use histogram::Histogram;
 pub use log::{NotDelayed, RateLimit};
 pub use policy::{ColdSegment, Coldness, Control, Handshake, Policy, Telltale};
 pub use requests::{Latencies, Requests, UnixName};
-pub use site::{ArgumentSpec, Condition, Cookie, SiteArguments};
+pub use site::{ArgumentSpec, Condition, Cookie, SiteArguments, from_stub_target, stub_target};
 
 /// The folder of this crate's `lib.rs`, for the build script that compiles the helper's shared object of it.
 #[cfg(feature = "sources")]
@@ -112,9 +112,9 @@ mod tests {
             Branch, Calls, ControlBlock, FAILURE_TEXT_BYTES, FunctionRecord, SIGNALS, SignalSlot, Turns,
         };
         let signals_end = 136 + FAILURE_TEXT_BYTES + 16 * SIGNALS;
-        assert_eq!(size_of::<ControlBlock>(), signals_end + 6 * 4 + 5 * 8 + 2 * 4 + 7 * 8 + 7 * 8 + 16);
-        assert_eq!(offset_of!(ControlBlock, callers_capacity), size_of::<ControlBlock>() - 16);
-        assert_eq!(offset_of!(ControlBlock, hook_missed), size_of::<ControlBlock>() - 8);
+        assert_eq!(size_of::<ControlBlock>(), signals_end + 6 * 4 + 5 * 8 + 2 * 4 + 7 * 8 + 7 * 8 + 24);
+        assert_eq!(offset_of!(ControlBlock, callers_capacity), size_of::<ControlBlock>() - 24);
+        assert_eq!(offset_of!(ControlBlock, hook_missed), size_of::<ControlBlock>() - 16);
         assert_eq!(offset_of!(ControlBlock, control), signals_end + 72);
         assert_eq!(size_of::<Calls>(), 64);
         assert_eq!(offset_of!(Calls, entry), 32);

@@ -132,8 +132,10 @@ pub struct SiteArguments {
     pub way_ns: u32,
     /// Where a native function is left: a [`Condition`] as [`Condition::to_bits`] has it.
     pub condition: u32,
-    /// Reserved, 0.
-    pub reserved: u32,
+    /// At the helper's stub: [`ControlBlock::number`](crate::control_block::ControlBlock::number) of the
+    /// block whose functions these are. The probe is on a file that forked processes map too, also those with
+    /// a block of their own. Else 0.
+    pub block: u32,
     /// `function__entry`: file name, function name, line.
     pub arguments: [ArgumentSpec; 3],
 }
@@ -152,9 +154,28 @@ impl SiteArguments {
     }
 }
 
+/// The second argument of the stub: the function's target, and above it the number of the block.
+#[inline(always)]
+pub const fn stub_target(target: u32, block: u32) -> u64 {
+    (block as u64) << 32 | target as u64
+}
+
+/// The target and the number of the block in the second argument of the stub.
+#[inline(always)]
+pub const fn from_stub_target(argument: u64) -> (u32, u32) {
+    (argument as u32, (argument >> 32) as u32)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_stubs_second_argument_has_target_and_block() {
+        for (target, block) in [(0, 0), (7, u32::MAX), (u32::MAX, 1)] {
+            assert_eq!(from_stub_target(stub_target(target, block)), (target, block));
+        }
+    }
 
     #[test]
     fn conditions_survive_the_map() {

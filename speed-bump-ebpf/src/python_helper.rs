@@ -7,7 +7,7 @@
 //! of its own since, that one holds.
 
 use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::uprobe, programs::ProbeContext};
-use speed_bump_abi::NotDelayed;
+use speed_bump_abi::{NotDelayed, from_stub_target};
 
 use crate::{
     arch,
@@ -36,7 +36,11 @@ fn at_stub<S: Spin>(context: &ProbeContext) -> u32 {
     let Some(site) = SITES.get(crate::cookie(context).site) else { return 0 };
     // SAFETY: the context of a uprobe is its `pt_regs`.
     let [function, target, ticks] = arch::stub_arguments(unsafe { &*context.regs });
-    let (function, target) = (function as u32, target as u32);
+    let (function, (target, block)) = (function as u32, from_stub_target(target));
+    // A process with a block of its own has a probe of its own.
+    if block != site.block {
+        return 0;
+    }
     if function < site.functions {
         if visit::passes(site.function + function, target) {
             return 0;

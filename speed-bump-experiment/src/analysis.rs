@@ -6,6 +6,7 @@
 //! random, heavy requests, which raise calls and times together, fall on both sides alike; a regression on
 //! what was delivered in each chip would take them for an effect.
 
+pub mod callers;
 pub mod curve;
 pub mod factor;
 pub(super) mod failed;

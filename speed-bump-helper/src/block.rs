@@ -58,6 +58,7 @@ struct Layout {
     names: usize,
     names_capacity: usize,
     stub_form: StubForm,
+    number: u32,
     /// The part for delays; absent if the helper does not delay.
     delays: Option<DelayLayout>,
     /// The part for times; absent if the helper does not time calls.
@@ -168,6 +169,11 @@ impl Block {
     /// Whether the session starts when Python does.
     pub(crate) fn waits_for_python(self) -> bool {
         self.head().command.load(Ordering::Acquire) == HelperCommand::RunFromStart as u32
+    }
+
+    /// The number that the stub is told.
+    pub(crate) fn number(self) -> u32 {
+        self.0.number
     }
 
     /// Which stub to call.
@@ -329,6 +335,7 @@ impl Layout {
                 nop5 if nop5 == StubForm::Nop5 as u32 => StubForm::Nop5,
                 _ => return None,
             },
+            number: head.number.load(Ordering::Acquire),
         };
         let functions = (layout.functions_capacity as usize).checked_mul(size_of::<FunctionRecord>())?;
         let branches = (layout.functions_capacity as usize).checked_mul(size_of::<Branch>())?;

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use speed_bump_abi::control_block::StubForm;
+use speed_bump_abi::{control_block::StubForm, stub_target};
 
 use crate::{
     arch,
@@ -61,6 +61,7 @@ pub(crate) fn enter(block: Block, number: u32, began: Option<Ticks>, lock: Lock)
         _ => 0,
     };
     let ticks = u32::try_from(ticks).unwrap_or(0);
+    let target = stub_target(target, block.number());
     match form {
         StubForm::Nop => arch::stub_nop(number, target, qualname, file, line, ticks),
         StubForm::Nop5 => arch::stub_nop5(number, target, qualname, file, line, ticks),

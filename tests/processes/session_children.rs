@@ -5,6 +5,7 @@
 use std::process::Command;
 
 use speed_bump_testing::{Attached, Fixture, Service, session::obstacle, skip, text, wait::wait_until};
+use speed_bump_tests::{calls, helper};
 
 const HOT: &str = "native:*/service:hot\n";
 
@@ -145,4 +146,28 @@ fn a_child_that_executes_what_a_target_selects_is_covered() {
     let ended = session.stop().unwrap();
     assert_eq!(ended.counts(0), (500, 500), "{}", ended.run.stderr);
     assert_eq!(ended.functions(0), ["hot"]);
+}
+
+/// A child that was forked in an earlier session maps its parent's helper, and gets a block of its own in the
+/// next one.
+#[test]
+fn children_of_an_earlier_session_are_counted_and_delayed_once() {
+    const CALLS: &str = "times(30, plain, 1); CHILD.ask('times(5, plain, 1)')";
+    helper::on_each(|python| {
+        for engine in ["bpf", "signal", "helper"] {
+            let mut service = calls::start(python, &[]);
+            let flags = ["--engine", engine, "--delay", "1us"];
+            let mut counts = |first: &str| {
+                let session = helper::attach(&service, "*calls.py:plain\n", &flags);
+                service.ask(&format!("{first}{CALLS}")).unwrap();
+                let ended = session.stop().unwrap();
+                (ended.counts(0), ended.run.stderr)
+            };
+            for first in ["child(Forked); ", "", "FIRST = CHILD; child(Forked); "] {
+                let (counts, said) = counts(first);
+                assert_eq!(counts, (35, 35), "{python}, {engine}, {first}: {said}");
+            }
+            assert!(service.quit().unwrap().success(), "{python}");
+        }
+    });
 }

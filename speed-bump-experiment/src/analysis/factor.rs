@@ -175,6 +175,11 @@ impl Factor {
         bounds?.into_iter().reduce(f64::max)
     }
 
+    /// What was found of it; `None` where too little is known.
+    pub(super) fn estimate(&self) -> Option<Estimate> {
+        Some(Estimate { sensitivity: self.sensitivity?, low: self.low?, high: self.high? })
+    }
+
     /// What the chips say of it.
     pub(super) fn set(&mut self, found: Estimate, unit: Option<f64>) {
         let share = self.share(unit);

@@ -6,6 +6,7 @@ use serde::Serialize;
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 use super::{
+    callers::{OverCallers, over_callers},
     curve::{Bend, Curve, curves},
     factor::{Estimate, Factor, FactorKind},
     further::{Further, further},
@@ -52,6 +53,9 @@ pub struct Findings {
     pub by_thread: Vec<ThreadFinding>,
     /// By worth, the most first.
     pub factors: Vec<Factor>,
+    /// Functions that were tested by their callers, over all of these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub over_callers: Vec<OverCallers>,
     /// What was measured besides, and how it moved.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<Further>,
@@ -98,11 +102,22 @@ pub fn findings(measured: &Measured) -> Findings {
         }
     }
     rank(&mut factors);
-    let by_thread = if withheld.is_some() { Vec::new() } else { threads };
+    let over_callers = over_callers(measured, &factors);
+    let (by_thread, over_callers) =
+        if withheld.is_some() { (Vec::new(), Vec::new()) } else { (threads, over_callers) };
     let whole = measured.by.whole();
     let verdict = sentence(&factors, &by_thread, withheld, measured.aborted.as_deref(), whole);
     let further = replayed.map(|replayed| further(measured, &replayed, &factors)).unwrap_or_default();
-    Findings { time_per_unit_ns: unit, open_loop, validity, verdict, by_thread, factors, further }
+    Findings {
+        time_per_unit_ns: unit,
+        open_loop,
+        validity,
+        verdict,
+        by_thread,
+        factors,
+        over_callers,
+        further,
+    }
 }
 
 /// Time per unit without delays, in ns: that of the census, or where a record has none, of all slices without
@@ -367,29 +382,4 @@ pub fn idle(measured: &Measured) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{simulated::Function, testing};
-
-    #[test]
-    fn what_is_shown_comes_before_what_chance_estimates_higher() {
-        let function = Function { calls: 1.0, sensitivity: 1.0, slack: 0.0 };
-        let record = testing::measured(&[("f", function, 100)]);
-        let of = |name: &str, verdict, worth| {
-            let factor = Factor::of_candidate(&record, &record.candidates[0]);
-            Factor { name: name.to_owned(), verdict, worth: Some(worth), ..factor }
-        };
-        let group = Factor { kind: FactorKind::Group, ..of("both", Verdict::Matters, 0.9) };
-        let mut factors = [
-            of("decided early", Verdict::Undecided, 0.08),
-            of("most", Verdict::Matters, 0.04),
-            of("dismissed", Verdict::Dismissed, 0.0),
-            of("hidden", Verdict::DoesNotMatter, 0.01),
-            group,
-            of("some", Verdict::Matters, 0.03),
-        ];
-        rank(&mut factors);
-        let names = factors.each_ref().map(|of| of.name.as_str());
-        assert_eq!(names, ["most", "some", "decided early", "hidden", "both", "dismissed"]);
-    }
-}
+mod tests;

@@ -77,6 +77,9 @@ fn page(experiment: &Experiment, limits: Limits) -> String {
                 @if let Some(waits) = waits::line(&measured.waits) {
                     p { (cells::sentence(&waits)) }
                 }
+                @for of in notes::over_callers(findings).iter().take(limits.functions) {
+                    p { (cells::sentence(of)) "." }
+                }
                 @for shared in shared.iter().take(limits.functions) {
                     p { "Shared with units of work: " (cells::sentence(shared)) }
                 }

@@ -3,10 +3,10 @@
 use super::{
     sections::is_folded,
     sharing, threads,
-    words::{fixed, name_and_place, phase_name},
+    words::{fixed, name_and_place, name_and_place_of, phase_name},
 };
 use crate::{
-    analysis::{factor::Factor, findings::Findings, verdict::Verdict},
+    analysis::{callers::OverCallers, factor::Factor, findings::Findings, verdict::Verdict},
     record::Measured,
     units::Nanos,
 };
@@ -16,6 +16,7 @@ pub(super) fn notes(measured: &Measured, findings: &Findings) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(unit(measured, findings).map(|unit| format!("unit: {unit}")));
     lines.extend(threads::lines(findings));
+    lines.extend(over_callers(findings));
     lines.extend(reasons(findings).into_iter().filter_map(|(reason, names)| match names.as_slice() {
         [] => None,
         [name] => Some(format!("{name}: {reason}")),
@@ -33,6 +34,22 @@ pub(super) fn notes(measured: &Measured, findings: &Findings) -> Vec<String> {
     }
     lines.push(format!("{} slices count; seed {}", findings.validity.slices, measured.seed));
     lines
+}
+
+/// `burn (app.py:12) from all 2 callers: sensitivity 0.25 [0.21, 0.29]`, for each function that was tested by
+/// its callers.
+pub(super) fn over_callers(findings: &Findings) -> Vec<String> {
+    let line = |of: &OverCallers| {
+        format!(
+            "{} from all {} callers: sensitivity {} [{}, {}]",
+            name_and_place_of(&of.name, of.file.as_deref(), of.line),
+            of.arms,
+            fixed(of.sensitivity, 2),
+            fixed(of.low, 2),
+            fixed(of.high, 2)
+        )
+    };
+    findings.over_callers.iter().map(line).collect()
 }
 
 /// The unit and its time.

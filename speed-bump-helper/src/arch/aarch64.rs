@@ -116,7 +116,7 @@ unsafe extern "C" {
     #[link_name = "speed_bump_python_entry_nop"]
     pub(crate) safe fn stub_nop(
         function: u32,
-        target: u32,
+        target: u64,
         qualname: *const c_char,
         file: *const c_char,
         line: u32,

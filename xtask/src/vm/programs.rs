@@ -61,7 +61,7 @@ impl Program {
 
 /// The tool's main paths, each with the real kernel, as far as time permits: a session takes seconds here.
 /// Tests of the tool's own code run on the host.
-pub(super) const PROGRAMS: [Program; 23] = [
+pub(super) const PROGRAMS: [Program; 24] = [
     Program {
         area: "native",
         name: "native_functions",
@@ -136,6 +136,15 @@ pub(super) const PROGRAMS: [Program; 23] = [
     },
     Program {
         area: "policy",
+        name: "session_bound",
+        tests: &[
+            "python_functions_are_delayed_for_a_share_of_the_time_whatever_is_asked",
+            "native_functions_are_delayed_for_a_share_of_the_time_whatever_is_asked",
+        ],
+        engine: Engine::Bpf,
+    },
+    Program {
+        area: "policy",
         name: "agent",
         tests: &[
             "doses_are_set_and_calls_counted",
@@ -159,7 +168,10 @@ pub(super) const PROGRAMS: [Program; 23] = [
     Program {
         area: "processes",
         name: "session_children",
-        tests: &["children_are_covered_however_they_start"],
+        tests: &[
+            "children_are_covered_however_they_start",
+            "children_of_an_earlier_session_are_counted_and_delayed_once",
+        ],
         engine: Engine::Bpf,
     },
     Program {

@@ -18,7 +18,7 @@ use std::{
     io,
     mem::{offset_of, size_of},
     ops::Range,
-    os::unix::fs::FileExt as _,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -83,6 +83,8 @@ pub struct Report {
 #[derive(Debug)]
 pub struct Block {
     file: File,
+    /// [`ControlBlock::number`].
+    number: u32,
     futexes: FutexPage,
     layout: Layout,
     heartbeat: AtomicU32,
@@ -130,6 +132,7 @@ impl Contents<'_> {
         let put_u64 = |offset: usize, value: u64| file.write_all_at(&value.to_ne_bytes(), offset as u64);
         put_u32(offset_of!(ControlBlock, version), VERSION)?;
         put_u32(offset_of!(ControlBlock, stub_form), self.stub_form as u32)?;
+        put_u32(offset_of!(ControlBlock, number), number(file)?)?;
         put_u64(offset_of!(ControlBlock, size), layout.size)?;
         put_u64(offset_of!(ControlBlock, selector_offset), layout.selectors[0])?;
         put_u64(offset_of!(ControlBlock, selector_length), self.selector.len() as u64)?;
@@ -160,6 +163,11 @@ impl Contents<'_> {
     }
 }
 
+/// The number of the block in this memfd: that of its inode, as no other block on this machine has it.
+fn number(file: &File) -> io::Result<u32> {
+    Ok(file.metadata()?.ino() as u32)
+}
+
 impl Block {
     /// Takes the file with these contents.
     ///
@@ -168,6 +176,7 @@ impl Block {
     pub fn new(file: File, contents: &Contents<'_>) -> Result<Self, BlockError> {
         let futexes = FutexPage::map(&file, size_of::<ControlBlock>())?;
         Ok(Self {
+            number: number(&file).map_err(BlockError::from)?,
             file,
             futexes,
             layout: contents.layout(),
@@ -176,6 +185,11 @@ impl Block {
             in_place: contents.in_place,
             has_timed: AtomicBool::new(contents.in_place.is_some_and(|in_place| in_place.timing != 0)),
         })
+    }
+
+    /// Its number, which its helper's stub is told.
+    pub fn number(&self) -> u32 {
+        self.number
     }
 
     /// The layout.

@@ -151,6 +151,7 @@ impl Probes {
                 overhead_ns: overhead_ns(costs, presence.stub),
                 functions: range.count,
                 tick_ns: context.resolver.costs().tick_ns(),
+                block: presence.block.number(),
                 ..SiteArguments::default()
             };
             self.engine.set_site(site, arguments)?;
