@@ -1,10 +1,10 @@
-//! From what was measured to what follows: no clock, no process, no file. The same record gives the same
+//! Computes the findings of a record, without a clock, a process or a file: the same record gives the same
 //! findings.
 //!
-//! The chips of a record are given to a [`Design`](crate::chips::design::Design) again: its
-//! estimates and verdicts are those of the experiment under way. Because the *assignment* of delays is
-//! random, heavy requests, which raise calls and times together, fall on both sides alike; a regression on
-//! what was delivered in each chip would take them for an effect.
+//! A [`Design`](crate::chips::design::Design) gets the chips of the record again, so its estimates and
+//! verdicts are those of the running experiment. Heavy requests raise calls and times together. They fall on
+//! both sides alike, because the *assignment* of delays is random; a regression on the delays that were
+//! delivered in each chip would take them for an effect.
 
 pub mod callers;
 pub mod curve;

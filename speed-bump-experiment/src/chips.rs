@@ -1,10 +1,10 @@
-//! Experiments on *chips*: short pieces of time, on a fixed grid, in each of which every undecided function
-//! is delayed or not by its own coin.
+//! Experiments on *chips*: short slices of time, one after the other. In each of them, a coin per undecided
+//! function decides whether that function is delayed.
 //!
-//! [`design`] decides what is delayed in the next chip and what follows from all chips so far. It asks for no
-//! time and does no input or output: a [`Design`](design::Design) is told of chips one by one. [`regression`]
-//! has the estimate, [`sequence`] the intervals that hold at any time, [`draw`] the doses and the chances.
-//! [`sweep`] has one of a simulated [`world`].
+//! [`design`] decides which functions are delayed in the next chip, and gives the verdicts so far. It reads
+//! no clock and does no input or output: chips are added to a [`Design`](design::Design) one by one.
+//! [`regression`] estimates sensitivities, [`sequence`] has the intervals that hold at any time, and [`draw`]
+//! the doses and the chances. [`sweep`] runs a design on a simulated [`world`].
 
 pub mod baseline;
 pub mod carry_over;

@@ -1,4 +1,4 @@
-//! What an experiment would do, and what it could tell when.
+//! The plan of an experiment: how it would divide its time, and when it would have verdicts.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use super::{
 };
 use crate::units::Nanos;
 
-/// What functions are worth that a forecast tells the time of.
+/// The worths of functions for which a forecast says when they have verdicts.
 const WORTHS: [f64; 4] = [0.1, 0.05, 0.03, 0.015];
-/// The noise of chips that a plan tells of.
+/// The noises of chips for which a plan has a forecast.
 const NOISES: [f64; 3] = [0.02, 0.05, 0.15];
 
 /// How an experiment would divide its time.
@@ -32,7 +32,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For the functions of this record, which has no slices yet, where units come at this pace.
+    /// A plan for the functions of this record, which has no slices yet, for units at this pace.
     pub fn new(options: &Options, measured: &Measured, pace: Pace) -> Self {
         let mut measured = measured.clone();
         let arms = arms(&mut measured, pace.unit, options.group);
@@ -40,7 +40,7 @@ impl Plan {
         Self { times: times(options, pace), total: options.total, asked, rules: rules(&measured) }
     }
 
-    /// In words.
+    /// The plan in words, line by line.
     pub fn lines(&self) -> Vec<String> {
         let Times { slice, burn_in, census } = self.times;
         let mut lines = vec![
@@ -60,8 +60,8 @@ impl Plan {
     }
 }
 
-/// `by 20s functions worth over 5.0 %, by 60s over 3.0 %`: when what is told, counted from the beginning of
-/// the census, within this time. `None` if nothing is.
+/// `by 20s functions worth over 5.0 %, by 60s over 3.0 %`: when functions of which worth have verdicts,
+/// counted from the beginning of the census. `None` if none has one within `total`.
 pub fn forecast(asked: &[Asked], rules: Rules, noise: f64, times: Times, total: Nanos) -> Option<String> {
     // The service's own code has the first turn.
     let mut first: Vec<Asked> = asked.iter().filter(|of| of.is_first).copied().collect();
@@ -79,7 +79,7 @@ pub fn forecast(asked: &[Asked], rules: Rules, noise: f64, times: Times, total: 
     let mut parts: Vec<(u64, f64)> = Vec::new();
     for worth in worths {
         let Some(chips) = forecast.chips_for(worth) else { continue };
-        let chips = chips.max(rules.min_chips as f64).max(Design::FIRST_LOOK as f64);
+        let chips = chips.max(rules.min_chips as f64).max(Design::FIRST_ESTIMATE as f64);
         let seconds = ((times.census.0 as f64 + chips * chip) / 1e9).ceil() as u64;
         if seconds.saturating_mul(1_000_000_000) > total.0 {
             continue;
@@ -97,7 +97,7 @@ pub fn forecast(asked: &[Asked], rules: Rules, noise: f64, times: Times, total: 
     Some(said)
 }
 
-/// To tenths of a second, or milliseconds.
+/// Rounds down to tenths of a second, or to milliseconds.
 fn rounded(time: Nanos) -> Nanos {
     let unit = if time.0 < 1_000_000_000 { 1_000_000 } else { 100_000_000 };
     Nanos(time.0 / unit * unit)

@@ -151,7 +151,7 @@ fn a_metric_that_fails_in_a_sweep_leaves_no_verdict() {
         // It stands still.
         (
             |stream, _, then| count(stream, then),
-            "% as often as before: units fail, or what counts them stands still",
+            "% as often as before: units fail, or their counter stands still",
         ),
     ];
     for (turned, words) in cases {

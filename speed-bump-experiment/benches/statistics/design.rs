@@ -15,10 +15,11 @@ use crate::{
     worlds::{Case, cases, recorded},
 };
 
-/// What the design itself costs: the time of its looks, as a share of the time that the chips take.
-pub(crate) fn looks() {
+/// The cost of the design itself: the time of its estimates, as a share of the time of the chips.
+pub(crate) fn estimates() {
     println!(
-        "| functions | chips of 20 ms | looks, % of the time | the longest look, s |\n|---|---:|---:|---:|"
+        "| functions | chips of 20 ms | estimates, % of the time | the longest estimate, s |\n\
+         |---|---:|---:|---:|"
     );
     for (functions, chips) in [(5, 4_000), (20, 4_000), (200, 4_000), (500, 4_000), (1_000, 4_000)] {
         let asked = vec![Asked { share: Some(0.02), thread: 0, is_first: true }; functions];

@@ -30,7 +30,7 @@ fn main() {
     design::table(runs, only.as_deref());
     if only.as_deref().is_none_or(|only| only == "whole sweeps") {
         whole::tables(runs);
-        design::looks();
+        design::estimates();
     }
 }
 

@@ -1,4 +1,5 @@
-//! Functions that were delayed by their callers: what shows of a delay of all these calls.
+//! Functions that were tested by their callers: how much of a delay shows if calls from all of these callers
+//! have it.
 
 use std::path::PathBuf;
 
@@ -7,14 +8,14 @@ use serde::Serialize;
 use super::factor::{Estimate, Factor};
 use crate::record::Measured;
 
-/// A function whose callers are arms of their own, over all of these.
+/// The sensitivity of a function over all of its callers that were tested as arms of their own.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OverCallers {
     /// Its name, without a caller.
     pub name: String,
-    /// The file that it lies in.
+    /// Its file.
     pub file: Option<PathBuf>,
-    /// The line of its definition, where known.
+    /// The line of its definition, if known.
     pub line: Option<u32>,
     /// How many arms it has.
     pub arms: usize,
@@ -28,7 +29,7 @@ pub struct OverCallers {
     pub high: f64,
 }
 
-/// The functions of which more than one caller was tested, and all that were have an estimate.
+/// The functions with more than one tested caller, if all of these have an estimate.
 pub(super) fn over_callers(measured: &Measured, factors: &[Factor]) -> Vec<OverCallers> {
     let mut functions: Vec<(&str, Vec<&Factor>)> = Vec::new();
     for factor in factors.iter().filter(|of| of.caller.is_some()) {
@@ -51,8 +52,8 @@ pub(super) fn over_callers(measured: &Measured, factors: &[Factor]) -> Vec<OverC
     functions.into_iter().filter_map(|(name, arms)| over(name, &arms)).collect()
 }
 
-/// Each call has the same delay, so that an arm counts by its calls. Their coins are independent, and so are
-/// the errors of their estimates.
+/// The mean over arms. Each call has the same delay, so an arm weighs by its calls. The arms' coins are
+/// independent, and so are the errors of their estimates.
 fn over(name: &str, arms: &[&Factor]) -> Option<OverCallers> {
     let [first, _, ..] = arms else { return None };
     let calls: f64 = arms.iter().map(|of| of.calls_per_unit).sum();
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
     use crate::{simulated::Function, testing};
 
-    /// Three calls a unit from one caller, of which nothing shows, and one from another, of which all does.
+    /// Three calls a unit from one caller, whose delays are hidden, and one from another, whose delays show.
     fn record() -> (Measured, Vec<Factor>) {
         let hidden = Function { calls: 3.0, sensitivity: 0.0, slack: 0.0 };
         let shown = Function { calls: 1.0, sensitivity: 1.0, slack: 0.0 };
@@ -99,7 +100,7 @@ mod tests {
             if caller == "cold_tail" {
                 estimate = Estimate { sensitivity: 1.0, low: 0.88, high: 1.12 };
             }
-            let mut factor = Factor::of_candidate(&measured, &measured.candidates[at]);
+            let mut factor = Factor::for_candidate(&measured, &measured.candidates[at]);
             factor.set(estimate, Some(1e6));
             factors.push(factor);
         }
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_is_told_over_its_callers_by_their_calls() {
+    fn callers_weigh_by_their_calls() {
         let (measured, factors) = record();
         let over = over_callers(&measured, &factors);
         let [over] = over.as_slice() else { panic!("{over:?}") };
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_not_told_where_an_estimate_is_missing_or_there_is_one_caller() {
+    fn nothing_is_reported_if_an_estimate_is_missing_or_there_is_one_caller() {
         let (measured, mut factors) = record();
         assert_eq!(over_callers(&measured, &factors[..1]), []);
         (factors[0].sensitivity, factors[0].low, factors[0].high) = (None, None, None);

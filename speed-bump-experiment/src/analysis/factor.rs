@@ -1,4 +1,4 @@
-//! A function, or several together, as findings have it.
+//! What the findings say about a function, or about several together.
 
 use std::path::PathBuf;
 
@@ -21,36 +21,37 @@ pub struct Estimate {
     pub high: f64,
 }
 
-/// What was found of a function, or of several together.
+/// The findings about a function, or about several together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Factor {
-    /// Symbol, qualified name, `provider:name`, or what the group is; and whose calls are meant.
+    /// Symbol, qualified name, `provider:name` or name of the group; with the caller, if only its calls are
+    /// meant.
     pub name: String,
-    /// The functions whose calls are meant, as `caller=` has them; none: all calls.
+    /// The callers whose calls are meant, as in `caller=`; `None`: all calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
-    /// The file that it lies in; none of a group.
+    /// Its file; `None` for a group.
     pub file: Option<PathBuf>,
     /// The line of its definition, where known.
     pub line: Option<u32>,
-    /// Whether it is one function, or several together.
+    /// The kind of function, or a group.
     pub kind: FactorKind,
-    /// Whose code it is; that of the first of several.
+    /// Whose code it is; for a group, that of its first function.
     pub origin: Origin,
-    /// Calls of it per unit of work, as the census counted them.
+    /// Calls per unit of work, as the census counted them.
     pub calls_per_unit: f64,
-    /// Own time per unit, without waits as far as they are known.
+    /// Own time per unit, without the waits that are known.
     pub own_ns_per_unit: Option<f64>,
-    /// How long it waited per unit, besides.
+    /// Waiting time per unit, which own time does not include.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waited_ns_per_unit: Option<f64>,
-    /// The share of added time that shows up in the time per unit.
+    /// The share of the added time that shows up in the time per unit.
     pub sensitivity: Option<f64>,
     /// The lower end of its 95 % interval.
     pub low: Option<f64>,
     /// The upper end.
     pub high: Option<f64>,
-    /// What making it free would gain, as a share of a unit's time: 1 at most.
+    /// The gain if it took no time, as a share of the time per unit: 1 at most.
     pub worth: Option<f64>,
     /// The lower end of its 95 % interval.
     pub worth_low: Option<f64>,
@@ -58,20 +59,20 @@ pub struct Factor {
     pub worth_high: Option<f64>,
     /// Delay per unit that stays hidden.
     pub slack_ns: Option<f64>,
-    /// What each of its delays did; `None` where doses of it alone were not tried.
+    /// The effect of each of its delays; `None` if the ladder did not try it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub curve: Option<Curve>,
-    /// What is said of it.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Why, where that is not seen from the numbers.
+    /// The reason for the verdict, if the numbers do not show it.
     pub reason: Option<String>,
-    /// Whether all that is known of it is what its thread shows.
+    /// Whether the finding about its thread is all that is known about it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub as_thread: bool,
-    /// Where it runs; none of a group.
+    /// Where it runs; `None` for a group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sharing: Option<Sharing>,
-    /// The number of its arm, if it was asked about.
+    /// The number of its arm, if the experiment tested it.
     #[serde(skip)]
     pub(super) arm: Option<usize>,
 }
@@ -101,8 +102,8 @@ impl From<TargetKind> for FactorKind {
 }
 
 impl Factor {
-    /// A candidate, of which nothing is found yet.
-    pub(super) fn of_candidate(measured: &Measured, candidate: &Candidate) -> Self {
+    /// A candidate without findings.
+    pub(super) fn for_candidate(measured: &Measured, candidate: &Candidate) -> Self {
         Self {
             name: candidate.name_and_caller(),
             caller: candidate.caller.clone(),
@@ -129,12 +130,12 @@ impl Factor {
         }
     }
 
-    /// Several functions together, of which nothing is found yet. `None` without any.
-    pub(super) fn of_several(measured: &Measured, name: &str, members: &[u32]) -> Option<Self> {
+    /// A group without findings; `None` if none of its members is a candidate.
+    pub(super) fn for_group(measured: &Measured, name: &str, members: &[u32]) -> Option<Self> {
         let members: Vec<Self> = members
             .iter()
             .filter_map(|of| measured.candidates.get(*of as usize))
-            .map(|candidate| Self::of_candidate(measured, candidate))
+            .map(|candidate| Self::for_candidate(measured, candidate))
             .collect();
         let first = members.first()?.clone();
         Some(Self {
@@ -154,12 +155,12 @@ impl Factor {
         })
     }
 
-    /// Its own time as a share of a unit's, which takes so many ns.
+    /// Own time as a share of the time per unit, which is `unit` ns.
     pub fn share(&self, unit: Option<f64>) -> Option<f64> {
         self.own_ns_per_unit.zip(unit).map(|(own, unit)| own / unit)
     }
 
-    /// Takes back "matters" if more chips have shown since that it is worth less than this share.
+    /// Takes back "matters" if later chips have shown that it is worth less than this share.
     pub(super) fn check_worth(&mut self, worth: f64) {
         if self.worth_high.is_some_and(|high| high < worth) {
             self.verdict = Verdict::DoesNotMatter;
@@ -169,23 +170,24 @@ impl Factor {
         }
     }
 
-    /// What each of these functions is worth at most; `None` without any, and if that is not known of one.
-    pub(crate) fn most_of_all(factors: &[&Self]) -> Option<f64> {
+    /// What each of these functions is worth at most; `None` without functions, and if one of them has no
+    /// bound.
+    pub(crate) fn worth_bound(factors: &[&Self]) -> Option<f64> {
         let bounds: Option<Vec<f64>> = factors.iter().map(|of| of.worth_high).collect();
         bounds?.into_iter().reduce(f64::max)
     }
 
-    /// What was found of it; `None` where too little is known.
+    /// Its estimate; `None` if it has none.
     pub(super) fn estimate(&self) -> Option<Estimate> {
         Some(Estimate { sensitivity: self.sensitivity?, low: self.low?, high: self.high? })
     }
 
-    /// What the chips say of it.
+    /// Sets the estimate from the chips, and the worth that follows.
     pub(super) fn set(&mut self, found: Estimate, unit: Option<f64>) {
         let share = self.share(unit);
         self.sensitivity = Some(found.sensitivity);
         (self.low, self.high) = (Some(found.low), Some(found.high));
-        // A unit has no more than all of its time to gain. Own time may be more: many threads wait at once.
+        // No unit can gain more than all of its time. Own time may exceed that: many threads wait at once.
         let worth = |sensitivity: f64| share.map(|share| (sensitivity * share).min(1.0));
         self.worth = worth(found.sensitivity);
         self.worth_low = worth(found.low);

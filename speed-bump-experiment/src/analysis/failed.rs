@@ -1,5 +1,5 @@
-//! Requests that fail while functions are delayed: then their number is no measure of work, and the service
-//! can bear no more delay.
+//! Requests that fail while functions are delayed: then counting requests does not measure work, and the
+//! service cannot bear more delay.
 
 use statrs::distribution::{DiscreteCDF as _, Hypergeometric};
 
@@ -7,24 +7,25 @@ use crate::record::{Mark, Measured, Slice};
 
 /// In a failing slice, more than twice the usual share of the units failed, and this much on top.
 const MARGIN: f64 = 0.02;
-/// That delays have nothing to do with it is to be less probable than this.
+/// Failures are blamed on delays if chance distributes them so with a smaller probability than this.
 const CHANCE: f64 = 0.0005;
-/// So many failed requests are told at least.
-const FEW: f64 = 3.0;
-/// Why no verdict stands, if more requests failed with delays than without, and that is no chance.
+/// Fewer failed requests than this are not reported.
+const MIN_FAILED: f64 = 3.0;
+
+/// The reason to withhold all verdicts, if more requests failed with delays than without, and not by chance.
 pub(crate) fn failed(measured: &Measured) -> Option<String> {
     let (with, without): (Vec<&Slice>, Vec<&Slice>) =
         known(measured).into_iter().partition(|slice| !slice.doses.is_empty());
     let is_no_chance = chance(&with, &without) < CHANCE;
     is_no_chance.then(|| {
         format!(
-            "{}: what fails is not the work that is measured. Take smaller doses (--max-slowdown)",
-            said("functions", &with, &without)
+            "{}: failed requests are not the work that is measured. Take smaller doses (--max-slowdown)",
+            describe("functions", &with, &without)
         )
     })
 }
 
-/// What is to be told beside the verdicts, where more of the requests failed with delays than without.
+/// The note beside the verdicts, if a larger share of requests failed with delays than without.
 pub(super) fn more_failed(measured: &Measured) -> Option<String> {
     let (with, without): (Vec<&Slice>, Vec<&Slice>) =
         known(measured).into_iter().partition(|slice| !slice.doses.is_empty());
@@ -33,11 +34,11 @@ pub(super) fn more_failed(measured: &Measured) -> Option<String> {
         sum(failures) / sum(|slice| slice.units).max(1.0)
     };
     let is_more =
-        share(&with) > 2.0 * share(&without) && with.iter().map(|of| failures(of)).sum::<f64>() >= FEW;
-    is_more.then(|| said("functions", &with, &without))
+        share(&with) > 2.0 * share(&without) && with.iter().map(|of| failures(of)).sum::<f64>() >= MIN_FAILED;
+    is_more.then(|| describe("functions", &with, &without))
 }
 
-/// Slices of which it is known how many requests failed, under the load.
+/// Slices under the load whose number of failed requests is known.
 fn known(measured: &Measured) -> Vec<&Slice> {
     let is_known = |slice: &&Slice| slice.failed.is_some() && !slice.marks.contains(&Mark::Load);
     measured.slices.iter().filter(is_known).collect()
@@ -47,8 +48,8 @@ fn failures(slice: &Slice) -> f64 {
     slice.failed.unwrap_or_default()
 }
 
-/// How probable it is that as many of the failing slices are among those with delays, if these are any slices
-/// (Fisher's exact test).
+/// The probability that chance puts at least as many failing slices among those with delays (Fisher's exact
+/// test).
 fn chance(with: &[&Slice], without: &[&Slice]) -> f64 {
     let sum = |of: fn(&Slice) -> f64| without.iter().map(|slice| of(slice)).sum::<f64>();
     let usual = sum(failures) / sum(|slice| slice.units).max(1.0);
@@ -63,7 +64,7 @@ fn chance(with: &[&Slice], without: &[&Slice]) -> f64 {
     }
 }
 
-fn said(name: &str, with: &[&Slice], without: &[&Slice]) -> String {
+fn describe(name: &str, with: &[&Slice], without: &[&Slice]) -> String {
     let of = |slices: &[&Slice]| {
         let failed: f64 = slices.iter().map(|slice| failures(slice)).sum();
         let units: f64 = slices.iter().map(|slice| slice.units).sum();
@@ -90,7 +91,7 @@ mod tests {
 
     const FUNCTION: Treatment = Treatment::Function { candidate: 0 };
 
-    /// A record of the last phase: units that failed, of 50 in each slice, with delays and without.
+    /// A record of a test: failed units of each slice, of 50, with delays and without.
     fn record(with: &[f64], without: &[f64]) -> Measured {
         let function = Function { calls: 1.0, sensitivity: 1.0, slack: 0.0 };
         let mut measured = measured(&[("score", function, 100)]);
@@ -107,23 +108,23 @@ mod tests {
     }
 
     #[test]
-    fn failures_that_come_with_the_delays_are_told() {
+    fn failures_that_come_with_delays_are_reported() {
         let said = failed(&record(&[10.0; 8], &[0.0; 8])).unwrap();
         assert!(
             said.starts_with("requests failed while functions had delays: 80 of 400 answers were"),
             "{said}"
         );
         assert!(said.contains("without delays 0 of 400 were"), "{said}");
-        // Twice as many as always.
+        // More than twice the usual share.
         assert!(failed(&record(&[10.0; 8], &[2.0; 8])).is_some());
     }
 
     #[test]
-    fn failures_that_come_anyway_are_none_of_the_delays() {
+    fn failures_that_come_anyway_are_not_blamed_on_delays() {
         assert_eq!(failed(&record(&[10.0; 20], &[10.0; 20])), None);
         assert_eq!(failed(&record(&[0.0; 20], &[10.0; 20])), None);
         assert_eq!(failed(&record(&[0.0; 20], &[0.0; 20])), None);
-        // A few may be chance, however many fail in one; they are told.
+        // A few slices may be chance, however many requests fail in each. They are reported.
         assert_eq!(failed(&record(&[50.0; 5], &[0.0; 5])), None);
         let told = more_failed(&record(&[50.0; 5], &[0.0; 5])).unwrap();
         assert!(told.contains("250 of 250 answers") && told.contains("0 of 250 were"), "{told}");
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_fails_nothing() {
+    fn slices_with_unknown_failures_or_another_load_do_not_count() {
         let mut measured = record(&[10.0; 8], &[0.0; 8]);
         measured.slices.iter_mut().for_each(|slice| slice.failed = None);
         assert_eq!(failed(&measured), None);

@@ -1,4 +1,4 @@
-//! What follows from a record: for each function what it is worth, how sure that is, and what is said of it.
+//! The findings of a record: for each function its worth, how sure that is, and the verdict.
 
 use std::collections::BTreeSet;
 
@@ -26,60 +26,60 @@ use crate::{
     units::Nanos,
 };
 
-/// The intervals that are told.
+/// The confidence of reported intervals.
 const CONFIDENCE: f64 = 0.95;
-/// An estimate with a larger standard error has nothing to say.
+/// The report shows no estimate with a larger standard error.
 const MAX_ERROR: f64 = 0.5;
-/// Verdicts take wider intervals than those that are told, about so many times.
+/// Verdicts use wider intervals than the report: about this many times as wide.
 const WIDER: f64 = 2.0;
-/// A larger share of a delay than this does not show: noise does.
+/// If a larger share of a delay than this seems to show, that is noise.
 const MAX_BEYOND: f64 = 2.0;
-/// Nobody waits for so many minutes.
+/// No user waits for a decision for this many minutes.
 const LONG: f64 = 180.0;
 
-/// What follows from a record.
+/// The findings of a record.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Findings {
     /// Time per unit without delays, in ns.
     pub time_per_unit_ns: Option<f64>,
     /// Whether arrivals set the throughput, and not the service; `None` where that is not known.
     pub open_loop: Option<bool>,
-    /// Whether it may be believed.
+    /// Whether the experiment can be trusted.
     pub validity: Validity,
     /// The answer, in a sentence.
     pub verdict: String,
-    /// Threads with functions that the experiment asked about, the one that is worth most first.
+    /// Threads with tested functions, the one that is worth most first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by_thread: Vec<ThreadFinding>,
-    /// By worth, the most first.
+    /// The functions and groups, in the order of the report.
     pub factors: Vec<Factor>,
-    /// Functions that were tested by their callers, over all of these.
+    /// Functions that were tested by their callers, each over all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub over_callers: Vec<OverCallers>,
-    /// What was measured besides, and how it moved.
+    /// Further measured numbers, and how they moved with the delays.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<Further>,
 }
 
-/// What follows from a record.
+/// Computes the findings of a record.
 pub fn findings(measured: &Measured) -> Findings {
     let unit = unit(measured);
     let too_large = too_large(measured);
     let replayed = unit.filter(|_| too_large.is_none()).map(|unit| replay(measured, unit));
     let mut validity = validity(measured, replayed.as_ref().map(|of| &of.design));
     validity.problems.extend(too_large.map(Problem::fatal));
-    let mut factors = replayed.as_ref().map(|replayed| tried(measured, replayed, unit)).unwrap_or_default();
+    let mut factors = replayed.as_ref().map(|replayed| tested(measured, replayed, unit)).unwrap_or_default();
     let faster = replayed.as_ref().and_then(|replayed| faster(&replayed.design, &factors));
     validity.problems.splice(0..0, faster.filter(|_| measured.invalid.is_none()).map(Problem::fatal));
     validity.holds = !validity.problems.iter().any(|problem| problem.fatal);
     let any = replayed.as_ref().and_then(|replayed| replayed.design.any());
     let open_loop = open_loop(measured, reacts(any) || factors.iter().any(shows));
-    // No thread sets the pace of the slowest requests alone.
+    // A thread sets the pace of all requests, and not of the slowest alone.
     let of_threads = replayed.as_ref().filter(|_| measured.by.quantile().is_none());
     let threads = of_threads.map(|of| threads(measured, of, &factors, unit)).unwrap_or_default();
     scarce::withhold(measured, &mut factors);
     as_their_thread(&threads, &mut factors);
-    factors.extend(untried(measured, &factors, unit));
+    factors.extend(untested(measured, &factors, unit));
     let fatal = validity.problems.iter().find(|problem| problem.fatal);
     let withheld = if let Some(problem) = fatal {
         Some(problem.text.as_str())
@@ -120,7 +120,7 @@ pub fn findings(measured: &Measured) -> Findings {
     }
 }
 
-/// Time per unit without delays, in ns: that of the census, or where a record has none, of all slices without
+/// Time per unit without delays, in ns: from the census or, if the record has none, from all slices without
 /// delays.
 pub(crate) fn unit(measured: &Measured) -> Option<f64> {
     let all = || measured.slices.iter().filter(|slice| slice.counts());
@@ -133,18 +133,18 @@ pub(crate) fn unit(measured: &Measured) -> Option<f64> {
         .filter(|unit| *unit > 0.0)
 }
 
-/// The quantile that is compared, of the units of these slices, as far as those have no delays; `None` if no
-/// quantile is compared, or too little is known of it.
+/// The compared quantile of the units in those of these slices that have no delays; `None` if no quantile is
+/// compared, or the units are too few.
 pub(crate) fn influence<'a>(
     measured: &Measured,
     slices: impl Iterator<Item = &'a Slice>,
 ) -> Option<Influence> {
     let controls = slices.filter(|slice| slice.treatment == Treatment::Control);
     let (share, near) = (measured.by.quantile()?, measured.rules.max_slowdown);
-    Influence::of(share, near, controls.map(|slice| slice.latencies.as_slice()))
+    Influence::new(share, near, controls.map(|slice| slice.latencies.as_slice()))
 }
 
-/// Whether functions were tested: then there is a phase after the census.
+/// Whether any function was delayed.
 fn was_tested(measured: &Measured) -> bool {
     measured.slices.iter().any(|slice| !slice.doses.is_empty())
 }
@@ -153,7 +153,7 @@ fn shows(of: &Factor) -> bool {
     of.low.is_some_and(|low| low > 0.0)
 }
 
-/// Whether delays show, whichever function has them.
+/// Whether the delays of all functions together show.
 fn reacts(any: Option<Estimated>) -> bool {
     any.is_some_and(|any| interval(any).low > 0.0)
 }
@@ -166,18 +166,18 @@ pub(crate) fn interval(of: Estimated) -> Estimate {
     Estimate { sensitivity: of.sensitivity, low: of.sensitivity - half, high: of.sensitivity + half }
 }
 
-/// What was asked about.
-fn tried(measured: &Measured, replayed: &Replayed, unit: Option<f64>) -> Vec<Factor> {
+/// The functions and groups that the experiment tested.
+fn tested(measured: &Measured, replayed: &Replayed, unit: Option<f64>) -> Vec<Factor> {
     let time = test_time(measured);
     let mut curves = unit.map(|unit| curves(measured, &replayed.chips, unit)).unwrap_or_default();
     let factor = |(arm, (treatment, found)): (usize, (&Treatment, &design::Found))| {
         let mut factor = match treatment {
             Treatment::Function { candidate } => {
-                Factor::of_candidate(measured, measured.candidates.get(*candidate as usize)?)
+                Factor::for_candidate(measured, measured.candidates.get(*candidate as usize)?)
             }
             Treatment::Group { group } => {
                 let group = measured.groups.get(*group as usize)?;
-                Factor::of_several(measured, &group.name, &group.members)?
+                Factor::for_group(measured, &group.name, &group.members)?
             }
             _ => return None,
         };
@@ -200,8 +200,8 @@ fn tried(measured: &Measured, replayed: &Replayed, unit: Option<f64>) -> Vec<Fac
         }
         factor.curve = curves.remove(&arm);
         let bend = factor.curve.as_ref().and_then(|curve| curve.bend);
-        // Want of processors makes any delay show a little.
-        let explained = scarce::explains(measured).unwrap_or(0.0);
+        // If processors are scarce, any delay shows a little.
+        let explained = scarce::explained(measured).unwrap_or(0.0);
         let is_hidden =
             factor.verdict == Verdict::DoesNotMatter && factor.low.is_some_and(|low| low <= explained);
         let longest = factor.curve.as_ref().filter(|_| is_hidden).and_then(Curve::longest_hidden);
@@ -215,7 +215,7 @@ fn tried(measured: &Measured, replayed: &Replayed, unit: Option<f64>) -> Vec<Fac
     replayed.chips.arms.iter().zip(replayed.design.found()).enumerate().filter_map(factor).collect()
 }
 
-/// What is said of a bend.
+/// Describes a bend.
 fn beyond(bend: Bend) -> String {
     let slack = Nanos(bend.slack_ns.max(0.0) as u64);
     if (0.0..=MAX_BEYOND).contains(&bend.beyond) {
@@ -225,7 +225,7 @@ fn beyond(bend: Bend) -> String {
     }
 }
 
-/// Says of undecided functions that their thread is known.
+/// Marks undecided functions of a thread that sets the pace.
 fn as_their_thread(threads: &[ThreadFinding], factors: &mut [Factor]) {
     for factor in factors.iter_mut().filter(|of| of.verdict == Verdict::Undecided) {
         let thread =
@@ -239,7 +239,7 @@ fn as_their_thread(threads: &[ThreadFinding], factors: &mut [Factor]) {
     }
 }
 
-/// Time with delays, in ns.
+/// The length of the phases with delays, in ns.
 fn test_time(measured: &Measured) -> f64 {
     let tests =
         measured.phases.iter().filter(|phase| !matches!(phase.kind, PhaseKind::Census | PhaseKind::Recover));
@@ -262,7 +262,8 @@ fn why_undecided(
     let share = factor.share(unit);
     let is_worth_it =
         share.map_or(of.sensitivity >= rules.threshold, |share| of.sensitivity * share >= rules.worth);
-    // Half widths at which it would be shown to matter, not to show, or to be worth too little.
+    // Half widths of an interval that shows that it matters, that it does not show, or that it is worth too
+    // little.
     let to_matter = if is_worth_it { of.sensitivity } else { 0.0 };
     let not_to_show = rules.threshold - of.sensitivity.abs();
     let not_to_be_worth = share.map_or(0.0, |share| rules.worth / share - of.sensitivity);
@@ -272,28 +273,30 @@ fn why_undecided(
     if wanted > 0.0 && time > 0.0 && minutes < LONG {
         format!("{first}a decision would take some {:.0} min in all (--for)", minutes.ceil().max(1.0))
     } else {
-        format!("{first}this much noise leaves it open for hours: a quieter machine, or a steadier load")
+        format!(
+            "{first}with this much noise, a decision takes hours: use a quieter machine, or a steadier load"
+        )
     }
 }
 
 /// Why a function is dismissed.
 const TOO_LITTLE: &str = "own time is less than what would be worth it";
 
-/// Whether four fifths of these times, waits and others, are waits.
+/// Whether at least four fifths of this time, waits and own time, are waits.
 fn mostly_waits((waited, own): (f64, f64)) -> bool {
     waited > 0.0 && waited >= 4.0 * own
 }
 
-/// Functions that were not asked about, and why.
-fn untried(measured: &Measured, tried: &[Factor], unit: Option<f64>) -> Vec<Factor> {
+/// The functions that were not tested, with the reason.
+fn untested(measured: &Measured, tested: &[Factor], unit: Option<f64>) -> Vec<Factor> {
     let asked: BTreeSet<u32> = measured.arms.iter().flat_map(|arm| measured.members(*arm)).collect();
-    let tried: BTreeSet<_> = tried.iter().map(|of| (&of.name, &of.caller, &of.file, of.line)).collect();
-    let is_tried = |number: u32, of: &Factor| {
-        asked.contains(&number) || tried.contains(&(&of.name, &of.caller, &of.file, of.line))
+    let tested: BTreeSet<_> = tested.iter().map(|of| (&of.name, &of.caller, &of.file, of.line)).collect();
+    let is_tested = |number: u32, of: &Factor| {
+        asked.contains(&number) || tested.contains(&(&of.name, &of.caller, &of.file, of.line))
     };
     let factor = |(number, candidate): (u32, &Candidate)| {
-        let mut factor = Factor::of_candidate(measured, candidate);
-        if is_tried(number, &factor) {
+        let mut factor = Factor::for_candidate(measured, candidate);
+        if is_tested(number, &factor) {
             return None;
         }
         let share = factor.share(unit);
@@ -304,7 +307,7 @@ fn untried(measured: &Measured, tried: &[Factor], unit: Option<f64>) -> Vec<Fact
             factor.verdict = Verdict::Dismissed;
             let mostly_waits =
                 factor.waited_ns_per_unit.zip(factor.own_ns_per_unit).is_some_and(mostly_waits);
-            let why = if mostly_waits { "it waits, and nearly all of its time is that" } else { TOO_LITTLE };
+            let why = if mostly_waits { "nearly all of its time is waiting" } else { TOO_LITTLE };
             factor.reason = Some(why.to_owned());
         } else if let Some(why) = candidate.left_out() {
             factor.reason = Some(why.to_owned());
@@ -323,7 +326,7 @@ fn untried(measured: &Measured, tried: &[Factor], unit: Option<f64>) -> Vec<Fact
     numbered.filter_map(factor).collect()
 }
 
-/// Why no verdict stands, where units take less time with delays.
+/// The reason to withhold all verdicts, if units take less time with delays.
 pub(crate) fn faster(design: &design::Design, factors: &[Factor]) -> Option<String> {
     let is_faster = |of: &&Factor| {
         let found = of.arm.and_then(|arm| design.found().get(arm));
@@ -336,15 +339,15 @@ pub(crate) fn faster(design: &design::Design, factors: &[Factor]) -> Option<Stri
         [name, ..] => format!("{name} and {} more", names.len() - 1),
     };
     Some(format!(
-        "units took less time with delays of {what} than without: what is counted is no measure of work. A \
+        "units took less time with delays of {what} than without: the counter does not measure work. A \
          service may answer \"busy\" at once when it is slower, or its clients may ask for less: count what \
-         is done only for answers that are none of those"
+         only complete answers do"
     ))
 }
 
-/// The service's own code comes before libraries and native code. In each, what is shown to matter comes
-/// first, and then all others, by worth: the estimate of a function that was dropped early, after a few
-/// slices, can be above all of those by chance.
+/// Puts the service's own code before libraries and native code. In each, functions that matter come first,
+/// and then the others, by worth: the estimate of a function that left the test after a few slices can exceed
+/// those of functions that matter, by chance.
 fn rank(factors: &mut [Factor]) {
     let place = |of: &Factor| {
         let is_dismissed = of.verdict == Verdict::Dismissed;
@@ -360,10 +363,10 @@ fn rank(factors: &mut [Factor]) {
     });
 }
 
-/// Without a unit under way for less than this share of the time, a service does all that it can.
+/// A service that has no unit under way for less than this share of the time is saturated.
 const SATURATED: f64 = 0.05;
 
-/// Whether arrivals set the throughput. They do not where a delay changes it, nor where there is always work.
+/// Whether arrivals set the throughput. They do not if a delay changes it, or if there is always work.
 fn open_loop(measured: &Measured, reacts: bool) -> Option<bool> {
     if measured.by != By::Throughput && !measured.rules.closed_loop {
         return Some(true);
@@ -372,12 +375,12 @@ fn open_loop(measured: &Measured, reacts: bool) -> Option<bool> {
     (measured.rules.closed_loop || reacts || is_saturated).then_some(false)
 }
 
-/// For which share of the time without delays no unit was under way.
+/// The share of the census in which no unit was under way.
 pub fn idle(measured: &Measured) -> Option<f64> {
     let census = || measured.of_phase(PhaseKind::Census);
     let idle: Option<f64> = census().map(|slice| slice.idle_ns).sum();
     let span: f64 = census().map(Slice::span).sum();
-    // Less than nothing: several were under way at once, and nothing is known of when there was none.
+    // Negative: several units were under way at once, and it is unknown when there was none.
     idle.filter(|idle| span > 0.0 && *idle >= 0.0).map(|idle| idle / span)
 }
 

@@ -1,6 +1,6 @@
 //! How further metrics moved with the delays. There are no verdicts about them.
 //!
-//! They are regressed on the doses, as the time of a unit is.
+//! A regression on the doses estimates the moves, as for the time per unit.
 
 use std::path::PathBuf;
 
@@ -14,32 +14,32 @@ use super::{
 };
 use crate::record::{By, Measured, Quantity, Slice, Treatment};
 
-/// The delay that moves are told for, as a share of a unit's time.
+/// Moves are reported for this much more delay, as a share of the time per unit.
 const DELAY: f64 = 0.01;
 
-/// A number that was measured besides the time of a unit.
+/// A number that was measured beside the compared one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Further {
-    /// The metric, as the command line has it.
+    /// The metric, as on the command line.
     pub metric: String,
-    /// Which of its numbers.
+    /// Which of its quantities.
     pub quantity: Quantity,
-    /// Its mean over slices without delays: per second, in ns, or of a gauge what that is in.
+    /// Its mean over slices without delays: per second, in ns, or in the unit of a gauge.
     pub without: f64,
-    /// Of each function that matters.
+    /// How it moves with each function that matters.
     pub moves: Vec<Move>,
 }
 
-/// How a number moves when a function gets 1 % of a unit's time more delay per unit.
+/// How a number moves when the added time of a function grows by 1 % of the time per unit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Move {
     /// The function, or group of functions.
     pub name: String,
-    /// The file that it lies in; none of a group.
+    /// Its file; `None` for a group.
     pub file: Option<PathBuf>,
     /// The line of its definition, where known.
     pub line: Option<u32>,
-    /// By how much, in what the number is in; `None` where too few slices know it.
+    /// The change, in the unit of the number; `None` if too few slices have the number.
     pub by: Option<f64>,
     /// The lower end of its 95 % interval.
     pub low: Option<f64>,
@@ -48,7 +48,7 @@ pub struct Move {
 }
 
 impl Move {
-    /// How a number moves with this function, by what the chips say of it.
+    /// How a number moves with this function, from the estimate.
     fn new(factor: &Factor, found: Option<Estimate>) -> Self {
         Self {
             name: factor.name.clone(),
@@ -61,13 +61,13 @@ impl Move {
     }
 }
 
-/// All that was measured besides.
+/// All numbers that were measured beside the compared one.
 pub(super) fn further(measured: &Measured, replayed: &Replayed, factors: &[Factor]) -> Vec<Further> {
-    // Doses that a quantile goes by are those of some units, and not of all.
+    // If a quantile is compared, doses are per unit that calls the function, and not per unit of all.
     let is_of_all = measured.by.quantile().is_none();
     let matters = |factor: &Factor| factor.arm.filter(|_| is_of_all && factor.verdict == Verdict::Matters);
     let arms: Vec<usize> = factors.iter().filter_map(matters).collect();
-    // The same for all numbers.
+    // All numbers have the same doses.
     let doses = (!arms.is_empty()).then(|| replayed.design.doses());
     let numbers = std::iter::once(None).chain(measured.metrics.iter().map(Some));
     let mut found = Vec::new();
@@ -93,7 +93,8 @@ pub(super) fn further(measured: &Measured, replayed: &Replayed, factors: &[Facto
     found
 }
 
-/// What a slice has; `None` of a metric stands for the unit's own, of which what is compared is told already.
+/// The number of a slice. Without a metric it is one of the unit's own metric; `None` for the compared one,
+/// which has findings of its own.
 fn value(slice: &Slice, metric: Option<&str>, quantity: Quantity, by: By) -> Option<f64> {
     match metric {
         Some(name) => slice.metrics.get(name)?.get(quantity),

@@ -1,19 +1,19 @@
-//! What is said of load that was not there.
+//! Describes times without the usual load.
 
 use crate::{
     record::{LoadChange, Measured, StartedLoad},
     units::Nanos,
 };
 
-/// Fewer units than this share are none.
+/// A smaller share of the usual rate counts as none.
 const NONE: f64 = 0.02;
-/// Functions that are called so often, as a share of before, have work to do.
-const CALLED: f64 = 0.3;
-/// So many times the load may go away while functions are delayed. Most of the time they are.
+/// A service whose functions are called at this share of the usual rate, or more, has work.
+const MIN_CALLED: f64 = 0.3;
+/// The load may go away this often while functions are delayed: they are delayed most of the time.
 const MAX_TIMES: usize = 2;
 
 /// What happened to the load, and when.
-pub(crate) fn said(measured: &Measured, change: &LoadChange) -> String {
+pub(crate) fn describe(measured: &Measured, change: &LoadChange) -> String {
     let begun = measured.slices.first().map_or(Nanos(0), |slice| slice.start_ns);
     let after = |to: Nanos, from: Nanos| Nanos(to.0.saturating_sub(from.0) / 100_000_000 * 100_000_000);
     let what = if change.rate < NONE {
@@ -37,8 +37,8 @@ pub(crate) fn said(measured: &Measured, change: &LoadChange) -> String {
     }
 }
 
-/// What is said of units that came no more. Only the service knows whether it was not asked, or does not
-/// answer; whether its functions are called says something of that.
+/// Describes the end of all units. Either no requests come, or the service does not answer: calls of its
+/// functions and unanswered requests tell which, if anything does.
 fn stopped(change: &LoadChange, begun: Nanos, lasted: Nanos) -> String {
     if let Some(end) = change.end_ns {
         let lasted = Nanos(end.0.saturating_sub(change.start_ns.0) / 100_000_000 * 100_000_000);
@@ -47,9 +47,9 @@ fn stopped(change: &LoadChange, begun: Nanos, lasted: Nanos) -> String {
     let then = format!("and was not as before {lasted} later, without any delay");
     let unanswered = change.unanswered.filter(|count| *count > 0);
     match (change.calls, unanswered) {
-        (Some(calls), _) if calls >= CALLED => format!(
+        (Some(calls), _) if calls >= MIN_CALLED => format!(
             "no unit was counted any more after {begun}, nor was any {lasted} later, without any delay; but \
-             functions were called {:.0} % as often as before: units fail, or what counts them stands still",
+             functions were called {:.0} % as often as before: units fail, or their counter stands still",
             calls * 100.0
         ),
         (Some(calls), None) if calls < NONE => format!(
@@ -64,7 +64,7 @@ fn stopped(change: &LoadChange, begun: Nanos, lasted: Nanos) -> String {
     }
 }
 
-/// What is said of load that the sweep started again; `None` if it never did.
+/// Describes how often the sweep started its load again; `None` if it never did.
 pub(crate) fn started_again(load: &StartedLoad) -> Option<String> {
     let times = match load.started_again_ns.len() {
         0 => return None,
@@ -77,13 +77,17 @@ pub(crate) fn started_again(load: &StartedLoad) -> Option<String> {
     ))
 }
 
-/// Why the load that did not come back takes all verdicts with it, if there is such a thing.
+/// The reason to withhold all verdicts, if the load did not come back.
 pub(crate) fn gone(measured: &Measured) -> Option<String> {
-    measured.load_changes.iter().find(|change| change.end_ns.is_none()).map(|change| said(measured, change))
+    measured
+        .load_changes
+        .iter()
+        .find(|change| change.end_ns.is_none())
+        .map(|change| describe(measured, change))
 }
 
-/// Why delays themselves may have driven the load away, if they may have: it went again and again, each time
-/// while something was delayed.
+/// The reason to withhold all verdicts, if delays may have driven the load away: it went away repeatedly,
+/// each time while functions were delayed.
 pub(crate) fn driven_away(measured: &Measured) -> Option<String> {
     let changes = &measured.load_changes;
     let is_too_often = changes.len() > MAX_TIMES && changes.iter().all(|change| change.delayed);

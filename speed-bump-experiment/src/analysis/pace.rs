@@ -1,22 +1,22 @@
-//! By how much a service changes its pace by itself, from one stretch of some seconds to another.
+//! How much a service changes its pace by itself, from one stretch of some seconds to another.
 
 use statrs::statistics::Statistics as _;
 
 use super::validity::controls;
 use crate::record::{By, Measured, Slice, Treatment};
 
-/// Stretches that it takes to know.
-const MIN: usize = 4;
-/// What is more than so many standard deviations is not the service's own doing.
+/// With fewer stretches, the changes are unknown.
+const MIN_STRETCHES: usize = 4;
+/// The service itself does not cause changes of more standard deviations than this.
 const FAR: f64 = 2.5;
 
-/// Whether units took longer by this share in a stretch of so many ns than in the others, by more than such
-/// stretches differ without any delay. Where that is not known, it is believed.
+/// Whether units took longer by the share `slower` in one stretch of `stretch` ns than in others, and such
+/// stretches differ by less without delays. True if it is unknown how much they differ.
 pub(super) fn is_slower(measured: &Measured, slower: f64, stretch: f64) -> bool {
     own_changes(measured, stretch).is_none_or(|changes| slower > FAR * changes)
 }
 
-/// The standard deviation of the time per unit without delays in stretches of so many ns, as a share of their
+/// The standard deviation of the time per unit in stretches of `stretch` ns without delays, as a share of the
 /// mean.
 fn own_changes(measured: &Measured, stretch: f64) -> Option<f64> {
     let without = measured.slices.iter().filter(|slice| slice.counts());
@@ -25,7 +25,7 @@ fn own_changes(measured: &Measured, stretch: f64) -> Option<f64> {
     let stretches = without.chunk_by(|a, b| number(a) == number(b));
     let times: Vec<f64> =
         stretches.filter_map(|slices| controls(slices.iter().copied(), By::Throughput)).collect();
-    if times.len() < MIN || stretch <= 0.0 {
+    if times.len() < MIN_STRETCHES || stretch <= 0.0 {
         return None;
     }
     Some((&times).std_dev() / (&times).mean())
@@ -41,7 +41,7 @@ mod tests {
         let mut measured = testing::measured(&[]);
         assert!(is_slower(&measured, 0.05, 10e9), "nothing is known of it");
         for second in 0..60_u64 {
-            // It takes half as long again for ten seconds of twenty.
+            // Units take half as long again for ten seconds of twenty.
             let units = if second / 10 % 2 == 0 { 1_000.0 } else { 667.0 };
             let slice = testing::slice(PhaseKind::Confirm, 0, Treatment::Control, units, 0);
             measured.slices.push(testing::at(second, slice));

@@ -1,4 +1,4 @@
-//! The chips of a record, given to a design again.
+//! Gives the chips of a record to a design again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,18 +10,18 @@ use crate::{
 /// How the slices of a record become chips.
 #[derive(Debug)]
 pub(crate) struct Chips {
-    /// What was asked about.
+    /// The functions or groups that the experiment asks about.
     pub(crate) arms: Vec<Treatment>,
     /// The number of its arm, by candidate.
     arm_of: BTreeMap<u32, usize>,
-    /// The share of a unit that each ns of delay of a call makes, by candidate.
+    /// The share of a unit that 1 ns of delay per call adds, by candidate.
     per_ns: BTreeMap<u32, f64>,
     /// Time per unit without delays, in ns.
     unit: f64,
 }
 
 impl Chips {
-    /// Of a record that asks about these functions or groups, where a unit takes so many ns.
+    /// The chips of a record with these arms, in which a unit takes `unit` ns.
     pub(crate) fn new(measured: &Measured, arms: Vec<Treatment>, unit: f64) -> Self {
         let mut arm_of = BTreeMap::new();
         let mut per_ns = BTreeMap::new();
@@ -36,16 +36,16 @@ impl Chips {
         Self { arms, arm_of, per_ns, unit }
     }
 
-    /// A design that was told of nothing yet.
+    /// A design without chips.
     pub(crate) fn design(&self, measured: &Measured) -> Design {
-        // A run of a benchmark is in one slice.
+        // A run of a benchmark never reaches into the next slice.
         let is_latency = measured.by != By::Throughput && !measured.is_of_runs();
         let latency = is_latency.then_some(self.unit);
         let quantile = measured.by.quantile().map(|share| (share, self.unit));
-        Design::new(self.asked(measured), rules(measured)).of_quantile(quantile).of_latency(latency)
+        Design::new(self.asked(measured), rules(measured)).with_quantile(quantile).with_latency(latency)
     }
 
-    /// What is asked about.
+    /// The arms, as a design asks about them.
     pub(crate) fn asked(&self, measured: &Measured) -> Vec<Asked> {
         let mut threads = BTreeMap::new();
         let asked = |arm: &Treatment| {
@@ -63,7 +63,7 @@ impl Chips {
         self.arms.iter().map(asked).collect()
     }
 
-    /// What the design is told of a slice.
+    /// A slice as a chip. `follows`: it came right after the chip before.
     pub(crate) fn chip(&self, measured: &Measured, slice: &Slice, follows: bool) -> Chip {
         let mut of_arms: BTreeMap<usize, (f64, f64, f64)> = BTreeMap::new();
         for (candidate, dose) in &slice.doses {
@@ -101,8 +101,8 @@ pub(crate) fn rules(measured: &Measured) -> Rules {
     }
 }
 
-/// Whether these functions have the first turn: the service's own do where sampling chose them all. Functions
-/// that the user named do not wait for each other.
+/// Whether these functions have the first turn. If sampling chose the functions, only the service's own have
+/// it. If the user named them, all have it.
 fn is_first(measured: &Measured, members: &[u32]) -> bool {
     let origin = |of: &u32| measured.candidates.get(*of as usize).map(|of| of.origin);
     measured.sampling.is_none() || members.iter().any(|of| origin(of) == Some(Origin::Service))
@@ -117,23 +117,23 @@ fn thread(measured: &Measured, candidate: u32) -> Option<crate::units::Pid> {
 pub(crate) struct Replayed {
     /// How slices became chips.
     pub(crate) chips: Chips,
-    /// The design, told of all of them.
+    /// The design, with all chips.
     pub(crate) design: Design,
-    /// The numbers of the slices that the chips are of.
+    /// The number of each chip's slice.
     pub(crate) slices: Vec<usize>,
 }
 
-/// Replays a record in which a unit takes so many ns without delays.
+/// Replays a record in which a unit takes `unit` ns without delays.
 pub(crate) fn replay(measured: &Measured, unit: f64) -> Replayed {
-    let mut replayed = told(measured, unit);
+    let mut replayed = replay_so_far(measured, unit);
     if replayed.design.chips() > 0 {
-        replayed.design.look();
+        replayed.design.estimate();
     }
     replayed
 }
 
-/// The same as far as an experiment under way has it: without a last look.
-pub(crate) fn told(measured: &Measured, unit: f64) -> Replayed {
+/// Replays a running experiment: without an estimate after the last chip.
+pub(crate) fn replay_so_far(measured: &Measured, unit: f64) -> Replayed {
     let chips = Chips::new(measured, arms(measured), unit);
     let mut design = chips.design(measured);
     let mut slices = Vec::new();
@@ -171,7 +171,8 @@ pub(crate) fn too_large(measured: &Measured) -> Option<String> {
         .then(|| format!("{slices} slices of {functions} functions are more than this tool analyses"))
 }
 
-/// What was asked about, each once. Records before chips do not say so: then it is what had delays.
+/// The functions or groups that were tested, each once. Records before chips do not list them: then those
+/// that had delays.
 fn arms(measured: &Measured) -> Vec<Treatment> {
     if !measured.arms.is_empty() {
         let mut seen = BTreeSet::new();

@@ -1,18 +1,19 @@
-//! Services that wait for processors: there a spin takes time from other threads, and shows a little however
-//! well it is hidden otherwise.
+//! Services that wait for processors: a spin takes time from other threads there, so that a delay shows a
+//! little even if it is hidden otherwise.
 
 use super::{factor::Factor, verdict::Verdict};
 use crate::record::{Around, Measured};
 
-/// Threads that wait for a smaller share of the time are not slowed down by much.
+/// Threads that wait for a smaller share of the time are hardly slowed down.
 const MIN_WAIT: f64 = 0.05;
 
-/// The sensitivity that want of processors may explain; `None` if the service hardly waits for any. A delay
-/// on a processor may be followed by as much waiting for the next as the thread's other work is. Measured on
-/// planted services beside as many busy loops as processors: threads waited for 0.42 to 0.44 of the time that
-/// they wanted a processor, and hidden delays showed 0.12 to 0.36. Only other programs' part counts: where
-/// threads of the service wait for each other, a function that takes less time helps.
-pub(super) fn explains(measured: &Measured) -> Option<f64> {
+/// The sensitivity that scarce processors may explain; `None` if the service hardly waits for any.
+///
+/// After a delay, a thread may wait for a processor as it does after its other work. Measured on planted
+/// services beside as many busy loops as processors: threads waited for 0.42 to 0.44 of the time that they
+/// wanted a processor, and hidden delays showed 0.12 to 0.36. Only other programs' part counts: if threads of
+/// the service wait for each other, a function that takes less time helps.
+pub(super) fn explained(measured: &Measured) -> Option<f64> {
     let around = measured.around.as_ref()?;
     let wait = around.processor_wait.filter(|wait| *wait >= MIN_WAIT)?;
     Some(wait * others_part(around))
@@ -24,17 +25,17 @@ fn others_part(around: &Around) -> f64 {
     part.filter(|part| part.is_finite()).map_or(1.0, |part| part.clamp(0.0, 1.0))
 }
 
-/// Withholds "matters" of functions of which want of processors may explain what shows.
+/// Withholds "matters" for functions whose sensitivity may come from scarce processors alone.
 pub(super) fn withhold(measured: &Measured, factors: &mut [Factor]) {
-    let Some((explained, around)) = explains(measured).zip(measured.around.as_ref()) else { return };
+    let Some((explained, around)) = explained(measured).zip(measured.around.as_ref()) else { return };
     let (wait, others) = (around.processor_wait.unwrap_or_default(), others_part(around));
     for factor in factors.iter_mut().filter(|of| of.verdict == Verdict::Matters) {
         if factor.low.is_none_or(|low| low <= explained) {
             factor.verdict = Verdict::Undecided;
             factor.reason = Some(format!(
-                "what shows of its delays may come from too few processors: threads of the service waited \
-                 for one for {:.0} % of the time that they wanted one, other programs had {:.0} % of what \
-                 processors did, and up to {explained:.2} of any delay shows for that",
+                "its sensitivity may come from a lack of processors: threads of the service waited for one \
+                 for {:.0} % of the time that they wanted one, and other programs had {:.0} % of the \
+                 processor time. For that reason alone, up to {explained:.2} of any delay shows",
                 wait * 100.0,
                 others * 100.0
             ));
@@ -55,7 +56,7 @@ mod tests {
             let busy = Some(0.9);
             measured.around =
                 Some(Around { processor_wait, others, processors_busy: busy, ..Around::default() });
-            explains(&measured).map(|of| (of * 1_000.0).round())
+            explained(&measured).map(|of| (of * 1_000.0).round())
         };
         assert_eq!(explained(Some(0.4), Some(0.9)), Some(400.0));
         assert_eq!(explained(Some(0.4), Some(0.45)), Some(200.0));

@@ -7,13 +7,13 @@ use super::{
 };
 use crate::{demangle::for_people, printable::printable_name};
 
-/// Functions that are named.
+/// The most functions that are named.
 const NAMED: usize = 3;
-/// A share that is said to be all.
+/// From this share on, the sentence says "all".
 const ALL: f64 = 0.995;
 
-/// The finding and what to do with it. `factors` come in order; `withheld` is why there is no verdict.
-/// `whole` is what worths are shares of, in words.
+/// The answer, and what to do with it. `factors` are in the order of the report; `withheld` is the reason why
+/// there is no verdict; `whole` names what worths are shares of.
 pub(super) fn sentence(
     factors: &[Factor],
     threads: &[ThreadFinding],
@@ -75,7 +75,7 @@ fn sets_pace(thread: &ThreadFinding) -> String {
 
 /// What undecided functions are worth at most.
 fn at_most(open: &[&Factor]) -> Option<String> {
-    let most = Factor::most_of_all(open)?;
+    let most = Factor::worth_bound(open)?;
     let each = if open.len() == 1 { "It is" } else { "Each of those is" };
     Some(format!(" {each} worth {} at most, which more time would narrow.", share(most)))
 }

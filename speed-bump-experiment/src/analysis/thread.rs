@@ -1,4 +1,5 @@
-//! Threads that set the pace: their functions together, which are known sooner than each one.
+//! Threads that set the pace. The sensitivity of all functions of a thread together is known sooner than that
+//! of each one.
 
 use serde::Serialize;
 use statrs::distribution::{ChiSquared, ContinuousCDF as _};
@@ -15,23 +16,24 @@ use crate::{
     units::Pid,
 };
 
-/// A thread that is busy for this share of the time has no time to wait for anything.
+/// A thread that is busy for this share of the time, or more, hardly waits for anything.
 const SATURATED: f64 = 0.95;
 /// A thread sets the pace if this share of its delays shows, or more.
 const SETS_PACE: f64 = 0.5;
-/// Functions differ if chance makes such differences more seldom than this (Cochran's Q).
+/// Functions differ if chance alone makes such differences with a smaller probability than this (Cochran's
+/// Q).
 const DIFFER: f64 = 0.05;
-/// A thread is more than its function.
+/// One function says nothing about the rest of its thread.
 const MIN_FUNCTIONS: usize = 2;
 
-/// A thread, or several that do the same, with all functions on it that the experiment asked about.
+/// A thread, or several that do the same, with all of their functions that the experiment tested.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ThreadFinding {
     /// The threads.
     pub threads: Vec<Pid>,
     /// What the first one calls itself; empty if unknown.
     pub name: String,
-    /// The share of the time that the least busy of them had work to do; `None` if unknown.
+    /// The share of the time in which the least busy of them had work; `None` if unknown.
     pub busy: Option<f64>,
     /// The share of delays on it that shows up in the time per unit.
     pub sensitivity: f64,
@@ -39,9 +41,9 @@ pub struct ThreadFinding {
     pub low: f64,
     /// The upper end.
     pub high: f64,
-    /// What making all its functions free would gain, as a share of a unit's time: 1 at most.
+    /// The gain if all its functions took no time, as a share of the time per unit: 1 at most.
     pub worth: Option<f64>,
-    /// Whether all its functions may show alike: `None` if too few are known.
+    /// Whether all its functions may have the same sensitivity; `None` if too few have an estimate.
     pub alike: Option<bool>,
     /// Whether it sets the pace of units.
     pub sets_pace: bool,
@@ -66,7 +68,7 @@ impl ThreadFinding {
     }
 }
 
-/// What is known of the threads of functions that the experiment asked about.
+/// The findings about the threads of tested functions.
 pub(super) fn threads(
     measured: &Measured,
     replayed: &Replayed,
@@ -117,7 +119,7 @@ pub(super) fn threads(
     found
 }
 
-/// Whether estimates differ by no more than chance makes of it (Cochran, Biometrics 10, 1954).
+/// Whether chance explains how these estimates differ (Cochran, Biometrics 10, 1954).
 fn are_alike(found: &[Estimated]) -> Option<bool> {
     if found.len() < MIN_FUNCTIONS {
         return None;
@@ -134,16 +136,16 @@ fn are_alike(found: &[Estimated]) -> Option<bool> {
 mod tests {
     use super::*;
 
-    fn of(sensitivity: f64, error: f64) -> Estimated {
+    fn estimated(sensitivity: f64, error: f64) -> Estimated {
         Estimated { sensitivity, error, freedom: 100.0 }
     }
 
     #[test]
     fn functions_that_differ_are_told_apart() {
-        assert_eq!(are_alike(&[of(1.0, 0.1), of(1.1, 0.1), of(0.9, 0.2)]), Some(true));
-        assert_eq!(are_alike(&[of(1.0, 0.1), of(1.1, 0.1), of(0.0, 0.1)]), Some(false));
-        // What is hardly known differs from nothing.
-        assert_eq!(are_alike(&[of(1.0, 0.1), of(0.0, 2.0)]), Some(true));
-        assert_eq!(are_alike(&[of(1.0, 0.1)]), None);
+        assert_eq!(are_alike(&[estimated(1.0, 0.1), estimated(1.1, 0.1), estimated(0.9, 0.2)]), Some(true));
+        assert_eq!(are_alike(&[estimated(1.0, 0.1), estimated(1.1, 0.1), estimated(0.0, 0.1)]), Some(false));
+        // An estimate with a large error agrees with any other.
+        assert_eq!(are_alike(&[estimated(1.0, 0.1), estimated(0.0, 2.0)]), Some(true));
+        assert_eq!(are_alike(&[estimated(1.0, 0.1)]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Whether an experiment may be believed: what its own checks found.
+//! Whether an experiment can be trusted: the results of its own checks.
 
 use serde::Serialize;
 
@@ -10,25 +10,25 @@ use crate::{
     units::Nanos,
 };
 
-/// Of more slices than this nothing is left to trust.
+/// If a larger share of all slices does not count, the rest cannot be trusted.
 const MAX_DROPPED: f64 = 0.25;
-/// From how much on delivered differs from asked.
+/// Delivered delays that differ from requested ones by a larger share are reported.
 const OFF: f64 = 0.1;
-/// From this share on it is told what the bound on threads left out.
+/// If the bound on threads left out a larger share of the delays, that is reported.
 const LEFT_OUT: f64 = 0.01;
-/// From this share on programs wait for processors.
+/// If processors are busy for a larger share of the time, programs wait for them.
 const BUSY: f64 = 0.9;
 /// Clocks differ by less than this, in ns, unless one was set.
 const CLOCK_STEP: i64 = 100_000_000;
-/// Looking on is to cost no more than this share.
+/// If timing calls, or sampling, slowed units down by a larger share, that is reported.
 const COSTS: f64 = 0.03;
-/// Beyond this share a drift is told.
+/// A larger drift is reported.
 const DRIFT: f64 = 0.1;
-/// Where units take so many times as long, or so many times less, it is another service, or another load.
+/// If units take this many times as long, or as short, the load or the service is a different one.
 const ANOTHER: f64 = 2.0;
-/// So many changes of the load are told.
+/// The most changes of the load that are reported.
 const LOAD_CHANGES: usize = 5;
-/// A drift takes so many chips to be known.
+/// With fewer chips, the drift is unknown.
 const MIN_CHIPS: usize = 40;
 
 /// What the checks found.
@@ -36,15 +36,15 @@ const MIN_CHIPS: usize = 40;
 pub struct Validity {
     /// Whether verdicts stand.
     pub holds: bool,
-    /// Why they do not, and what else readers should know.
+    /// Why they do not stand, and what else readers should know.
     pub problems: Vec<Problem>,
-    /// Delay that arrived over delay that was asked for.
+    /// Delivered delay over requested delay.
     pub delivered_over_asked: Option<f64>,
     /// Slices that count.
     pub slices: usize,
     /// Slices that do not, by reason.
     pub dropped: Vec<Dropped>,
-    /// By what share a unit took longer in the second half of the chips than in the first, without what doses
+    /// By what share a unit took longer in the second half of the chips than in the first, minus what doses
     /// added.
     pub drift: Option<f64>,
     /// By what share a unit took longer after the experiment than before it.
@@ -63,20 +63,20 @@ pub struct Dropped {
 /// Something that readers should know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// Whether no verdict can stand beside it.
+    /// Whether it withholds all verdicts.
     pub fatal: bool,
     /// Sentence for the report: the problem, and the way out where there is one.
     pub text: String,
 }
 
 impl Problem {
-    /// One beside which no verdict can stand.
+    /// A problem that withholds all verdicts.
     pub(super) fn fatal(text: String) -> Self {
         Self { fatal: true, text }
     }
 }
 
-/// Looks at a record.
+/// Checks a record.
 pub fn validity(measured: &Measured, design: Option<&Design>) -> Validity {
     let mut problems: Vec<Problem> = measured.not_valid().map(Problem::fatal).into_iter().collect();
     let mut fatal = |is: bool, text: String| {
@@ -85,7 +85,7 @@ pub fn validity(measured: &Measured, design: Option<&Design>) -> Validity {
         }
     };
     let dropped = dropped(measured);
-    // Those of a census that was taken again cost nothing but time, and so do those without load.
+    // Slices of a repeated census, and slices without the load, cost nothing but time.
     let is_lost = |of: &&Dropped| match of.reason {
         Mark::Late | Mark::Guarded => true,
         Mark::Unsettled | Mark::Load => false,
@@ -99,8 +99,8 @@ pub fn validity(measured: &Measured, design: Option<&Design>) -> Validity {
     let drift = design.and_then(drift);
     if let Some(drift) = drift {
         let text = format!(
-            "without delays, a unit took {:+.0} % time in the second half of the experiment: it was another \
-             load, or another service",
+            "without delays, the time per unit changed by {:+.0} % in the second half of the experiment: the \
+             load or the service was a different one",
             drift * 100.0
         );
         fatal(!(1.0 / ANOTHER..ANOTHER).contains(&(1.0 + drift)), text);
@@ -119,7 +119,7 @@ pub fn validity(measured: &Measured, design: Option<&Design>) -> Validity {
         tell(
             off,
             format!(
-                "calls were delayed {:.0} % of what was asked for; the analysis goes by what was delivered",
+                "calls got {:.0} % of the requested delay; the analysis uses the delivered delays",
                 ratio * 100.0
             ),
         );
@@ -128,29 +128,32 @@ pub fn validity(measured: &Measured, design: Option<&Design>) -> Validity {
         tell(
             share > LEFT_OUT,
             format!(
-                "{:.0} % of the delays were left out, as a thread was delayed for as much of its time as it \
-                 may be (--max-slowdown); the analysis goes by what was delivered",
+                "{:.0} % of the delays were left out, because a thread was already delayed for as much of \
+                 its time as allowed (--max-slowdown); the analysis uses the delivered delays",
                 share * 100.0
             ),
         );
     }
     if let Some(drift) = drift {
         let text = format!(
-            "without delays, a unit took {:+.0} % time in the second half of the experiment; each \
-             piece of time is compared with those around it",
+            "without delays, the time per unit changed by {:+.0} % in the second half of the experiment; \
+             each chip is compared with those around it",
             drift * 100.0
         );
         tell(drift.abs() > DRIFT && (1.0 / ANOTHER..ANOTHER).contains(&(1.0 + drift)), text);
     }
     let recovery = recovery(measured);
     if let Some(recovery) = recovery {
-        let text = format!("after the experiment a unit takes {:+.0} % time", recovery * 100.0);
+        let text = format!(
+            "after the experiment, the time per unit differs by {:+.0} % from that before",
+            recovery * 100.0
+        );
         let stretch: f64 = measured.of_phase(PhaseKind::Recover).map(Slice::span).sum();
         tell(recovery.abs() > DRIFT && is_slower(measured, recovery.abs(), stretch), text);
     }
     let came_back = measured.load_changes.iter().filter(|change| change.end_ns.is_some());
     for change in came_back.take(LOAD_CHANGES) {
-        tell(true, format!("{}: slices of that time do not count", load::said(measured, change)));
+        tell(true, format!("{}: slices of that time do not count", load::describe(measured, change)));
     }
     if let Some(text) = measured.load.as_ref().and_then(load::started_again) {
         tell(true, text);
@@ -171,7 +174,7 @@ pub fn validity(measured: &Measured, design: Option<&Design>) -> Validity {
     let is_timed = |kind| measured.candidates.iter().any(|of| of.kind == kind && of.own_ns.is_some());
     tell(
         is_timed(TargetKind::Python) && is_timed(TargetKind::Native),
-        "own times of Python functions have in them those of the native functions that they call".to_owned(),
+        "own times of Python functions include those of the native functions that they call".to_owned(),
     );
     if let Some(sampling) = &measured.sampling {
         if let Some(slowdown) = sampling.slowdown {
@@ -201,7 +204,7 @@ pub fn validity(measured: &Measured, design: Option<&Design>) -> Validity {
     }
 }
 
-/// What changed around the experiment, as far as it can fool it.
+/// Changes around the experiment that can mislead it.
 fn around_problems(around: &Around) -> Vec<String> {
     let mut problems = Vec::new();
     if let Some(busy) = around.processors_busy.filter(|busy| *busy > BUSY) {
@@ -211,8 +214,8 @@ fn around_problems(around: &Around) -> Vec<String> {
             format!("; its threads waited for one for {:.0} % of the time that they wanted one", wait * 100.0)
         });
         problems.push(format!(
-            "the machine's processors were busy for {:.0} % of the time{}: what makes any program wait for \
-             one shows in the service too{}",
+            "the machine's processors were busy for {:.0} % of the time{}: whatever takes a processor \
+             slows the service down too{}",
             busy * 100.0,
             others.unwrap_or_default(),
             wait.unwrap_or_default()
@@ -239,8 +242,8 @@ fn around_problems(around: &Around) -> Vec<String> {
     }
     if around.clock_step_ns.unsigned_abs() > CLOCK_STEP.unsigned_abs() {
         problems.push(format!(
-            "the time of day was set by {} meanwhile; the experiment goes by another clock, but the service, \
-             or what it exports, may not",
+            "the time of day was set by {} meanwhile; the experiment uses another clock, but the service or \
+             its metrics may not",
             Nanos(around.clock_step_ns.unsigned_abs())
         ));
     }
@@ -266,7 +269,7 @@ fn delivered_over_asked(measured: &Measured) -> Option<f64> {
     (asked > 0.0).then(|| arrived / asked)
 }
 
-/// The share of all delays that the bound on threads left out; `None` if nothing was asked for.
+/// The share of all delays that the bound on threads left out; `None` if none were requested.
 fn left_out(measured: &Measured) -> Option<f64> {
     let delivered = || measured.slices.iter().flat_map(|slice| &slice.delivered);
     let asked: f64 = delivered().map(|of| of.all_asked().0 as f64).sum();
@@ -274,7 +277,8 @@ fn left_out(measured: &Measured) -> Option<f64> {
     (asked > 0.0).then(|| bounded / asked)
 }
 
-/// Of the chips without what doses added, the second half against the first.
+/// By what share a unit took longer in the second half of the chips than in the first, minus what doses
+/// added.
 fn drift(design: &Design) -> Option<f64> {
     let times = design.times_without_doses();
     if times.len() < MIN_CHIPS {

@@ -1,15 +1,14 @@
-//! What is said of a function.
+//! The verdict about a function.
 
 use serde::{Deserialize, Serialize};
 
-/// What is said of a function.
+/// The verdict about a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Its delay shows, and as far as is known it is worth what is asked for.
+    /// Its delay shows, and its estimated worth is at least the one that is asked for.
     Matters,
-    /// It is worth less than what is asked for, or its delay shows less than that. This is shown, and not
-    /// only not refuted.
+    /// It is shown to be worth less than is asked for, or its delay to show less than that.
     DoesNotMatter,
     /// Neither is shown.
     Undecided,

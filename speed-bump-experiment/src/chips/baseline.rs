@@ -1,4 +1,5 @@
-//! The local baseline: what chips around one have in common is the machine's pace, and no function's doing.
+//! The local baseline: what a chip has in common with those around it is the pace of the machine, and not the
+//! effect of a function.
 
 /// Subtracts from each value the weighted mean of the values at most `reach` places away, its own included.
 /// `weights` are positive, one for each value.
@@ -33,7 +34,7 @@ mod tests {
         let weights = [1.0; 9];
         let mut line: Vec<f64> = (0..9).map(f64::from).collect();
         subtract(&mut line, &weights, 1);
-        // A line has no difference from its neighbours' mean, but at its ends.
+        // On a line, a value is the mean of its neighbours, except at the ends.
         assert_eq!(line[1..8], [0.0; 7]);
         let mut peak = [0.0, 0.0, 3.0, 0.0, 0.0];
         subtract(&mut peak, &weights[..5], 1);

@@ -1,29 +1,29 @@
-//! Carry-over: a dose also shows in units that end after its chip. One share for all functions is estimated;
-//! doses then count to their own chip but for that share, which counts to the next.
+//! Carry-over: a dose also shows in units that end after its chip. One share is estimated for all functions:
+//! that share of a dose counts to the next chip, and the rest to its own.
 //!
-//! Where units last for several chips, it depends on when in a unit a function is called in which of them its
-//! delay shows. But it shows in one of them. The mean dose of all chips in which a unit may have been under
-//! way tells the same of every function: as each chip has a coin of its own, all that a dose does comes with
-//! it, once, whichever chip that is in.
+//! If a unit lasts for several chips, a delay shows in one of them. Which one depends on when in the unit the
+//! function is called. So a unit counts with the mean dose of all chips in which it may have been under way.
+//! That treats all functions alike: since each chip has its own coins, the effect of a dose counts once, in
+//! whichever chip it shows.
 
 use nalgebra::DMatrix;
 
 use super::regression::{Fitting, fit};
 
-/// The greatest share that is believed.
-const MAX: f64 = 0.9;
-/// A share counts from so many standard errors on.
-const ERRORS: f64 = 2.0;
+/// The largest share that is used.
+const MAX_SHARE: f64 = 0.9;
+/// A share counts if it is more than this many standard errors.
+const MIN_ERRORS: f64 = 2.0;
 
-/// The doses of the chip before, for each chip; its own where none came right before.
+/// For each chip, the doses of the chip before; its own if none came right before.
 fn lagged(doses: &DMatrix<f64>, follows: &[bool]) -> DMatrix<f64> {
     let before = |row: usize| if follows[row] { row.saturating_sub(1) } else { row };
     DMatrix::from_fn(doses.nrows(), doses.ncols(), |row, column| doses[(before(row), column)])
 }
 
-/// The share of a dose that shows in the next chip; 0 where none is seen. `follows` has for each chip whether
-/// it came right after the one before. Doses count by the `sensitivities` of their functions: else the one
-/// that shows is not seen among many that do not.
+/// The share of a dose that shows in the next chip; 0 if none is found. `follows` has for each chip whether
+/// it came right after the one before. Doses are weighted by the `sensitivities` of their functions:
+/// otherwise one function that shows would be lost among many that do not.
 pub fn share(
     times: &[f64],
     doses: &DMatrix<f64>,
@@ -37,16 +37,20 @@ pub fn share(
     let both = DMatrix::from_fn(doses.nrows(), 2, |row, column| [&total, &before][column][row]);
     let Some(fit) = fit(times, &both, fitting) else { return 0.0 };
     let (now, later) = (fit.estimates[0], fit.estimates[1]);
-    if later > ERRORS * fit.errors[1] && now + later > 0.0 { (later / (now + later)).min(MAX) } else { 0.0 }
+    if later > MIN_ERRORS * fit.errors[1] && now + later > 0.0 {
+        (later / (now + later)).min(MAX_SHARE)
+    } else {
+        0.0
+    }
 }
 
-/// Doses as they show, where this share of each shows in the next chip.
+/// The doses as they show, if this share of each shows in the next chip.
 pub fn shifted(doses: &DMatrix<f64>, follows: &[bool], share: f64) -> DMatrix<f64> {
     if share == 0.0 { doses.clone() } else { doses * (1.0 - share) + lagged(doses, follows) * share }
 }
 
-/// The mean doses of each chip and of so many before it. Where one did not come right after the one before,
-/// all before it are taken to have had its doses.
+/// The mean doses of each chip and the `lags` chips before it. If a chip did not come right after the one
+/// before, all chips before it count with its doses.
 pub fn windowed(doses: &DMatrix<f64>, follows: &[bool], lags: usize) -> DMatrix<f64> {
     let mut sum = doses.clone();
     let mut before = doses.clone();

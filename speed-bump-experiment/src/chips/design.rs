@@ -1,5 +1,6 @@
-//! What is delayed next, and what follows so far. A design is told of chips one by one, and does no input or
-//! output: the same chips give the same verdicts, in an experiment under way and from its record.
+//! Decides which functions are delayed next, and gives the verdicts so far. Chips are added to a design one
+//! by one, and it does no input or output: the same chips give the same verdicts, in a running experiment and
+//! from its record.
 
 mod fits;
 
@@ -18,50 +19,52 @@ use fits::{alone, estimated, widened};
 
 /// Chips between two estimates, at least.
 const MIN_BETWEEN: usize = 16;
-/// And so many times as many chips as at the last one.
+/// An estimate has this many times as many chips as the one before, at least.
 const GROWTH: f64 = 1.15;
-/// With more functions than so many, a look takes long, by the square of their number: then there are fewer.
+/// The same with more than [`MANY`] functions: the time that an estimate takes grows with the square of their
+/// number.
 const GROWTH_OF_MANY: f64 = 1.6;
 const MANY: usize = 100;
-/// More functions than so many are not fitted together, but each against the sum of the others.
+/// More functions than this are not fitted together, but each against the sum of the others.
 const MAX_TOGETHER: usize = 500;
-/// A verdict needs so many chips with the function on, and so many with it off.
+/// A verdict needs this many chips in which the function has a dose, and this many others.
 const MIN_CHIPS: usize = 10;
-/// A normal value is below so many deviations in 95 of 100 cases.
+/// A normal value is less than this many deviations above the mean in 95 of 100 cases.
 const ONE_SIDED_95: f64 = 1.64;
-/// What may show of a function's dose is taken to be so many standard errors above the estimate.
+/// The most that may show of a function's dose is assumed to be this many standard errors above the estimate.
 const SAFE: f64 = 2.5;
-/// The share of a dose that is taken to show: at least; where nothing is known; and at most.
+/// The share of a dose that is assumed to show: at least; if nothing is known; and at most.
 const SHOWS: [f64; 3] = [0.02, 1.2, 50.0];
-/// A function that matters is tested on until its standard error is below this, or of a large sensitivity,
-/// below this part of it. A limit that goes by the estimate alone stops where that is too high by chance.
+/// A function that matters is tested until its standard error is below this or, if its sensitivity is large,
+/// below a part of that, [`PRECISE_OF_LARGE`]. With a limit relative to any estimate, tests would end while
+/// an estimate is too high by chance.
 const PRECISE: f64 = 0.07;
 const PRECISE_OF_LARGE: f64 = 0.05;
-/// An estimate with a larger standard error bounds nothing.
+/// An estimate with a larger standard error gives no bound.
 const MAX_ERROR: f64 = 0.4;
-/// The least that all functions together are taken to show, as a sensitivity.
+/// The least sum of all sensitivities that is assumed.
 const MIN_TOGETHER: f64 = 0.3;
 /// The reach of the baseline while chips are too few for a fit of all functions.
 const EARLY_REACH: usize = 6;
-/// A fit of all functions needs so many chips for each, and so many more.
+/// A fit of all functions needs this many chips for each, and [`CHIPS_BESIDES`] more.
 const CHIPS_OF_EACH: f64 = 1.5;
 const CHIPS_BESIDES: f64 = 20.0;
-/// A verdict on a quantile needs so many units beyond it.
+/// A verdict on a quantile needs this many units beyond it.
 const MIN_BEYOND: f64 = 40.0;
-/// The first doses, as a part of the usual one; the next; and after how many chips each ends.
+/// The first doses of a function are smaller: up to this many chips, this part of the usual dose.
 const RAMP: [(usize, f64); 2] = [(16, 0.25), (32, 0.5)];
-/// The functions whose turn is first have it for so many times the chips that a verdict needs.
+/// The first turn takes at most this many times the chips that a verdict needs.
 const FIRST_TURN: usize = 4;
 
 /// A function, or a group of them, that the experiment asks about.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Asked {
-    /// Its own time as a share of a unit; `None` where that is not known.
+    /// Its own time as a share of a unit; `None` if unknown.
     pub share: Option<f64>,
     /// The thread that it mostly runs on, numbered from 0.
     pub thread: u32,
-    /// Whether it has a turn from the first chip on, as the service's own code has. All others have theirs
-    /// when these are decided, or have had their time.
+    /// Whether it has the first turn, as the service's own code has. The turn of all others begins when these
+    /// are decided, or had enough time.
     pub is_first: bool,
 }
 
@@ -74,13 +77,12 @@ pub struct Found {
     pub verdict: Option<(Verdict, usize)>,
     /// Chips in which it had a dose.
     pub on: usize,
-    /// Of these, the ones that the estimate is from.
+    /// Those of them that the estimate is from.
     pub on_then: usize,
 }
 
 impl Found {
-    /// Whether more chips are to tell of it: there is no verdict, or it matters by an amount that is not
-    /// known well.
+    /// Whether it needs more chips: it has no verdict, or it matters and its estimate is not precise.
     fn is_open(&self) -> bool {
         match (self.verdict, self.estimated) {
             (None, _) => true,
@@ -95,17 +97,17 @@ impl Found {
 /// What was measured in a chip.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chip {
-    /// Its time per unit, in units without delays.
+    /// Its time per unit, over that without delays.
     pub time: f64,
     /// Its units by latency, if a quantile is compared.
     pub latencies: Counts,
     /// The units that were done in it; needed if latencies are compared.
     pub units: f64,
-    /// How long it was, with what is dropped before it, in ns; needed if units last long.
+    /// Its length, in ns; needed if units last long.
     pub span: f64,
-    /// Doses that were drawn, by number of the function, as shares of a unit.
+    /// The doses that were drawn: the number of the function, and a share of a unit.
     pub doses: Vec<(usize, f64)>,
-    /// For each of them, the delays that its calls were to get, and those that they got, in ns.
+    /// For each dose, the requested and the delivered delay of all calls, in ns.
     pub delivered: Vec<(f64, f64)>,
     /// Whether it came right after the chip before.
     pub follows: bool,
@@ -118,31 +120,31 @@ pub struct Design {
     asked: Vec<Asked>,
     found: Vec<Found>,
     chips: Vec<Chip>,
-    /// The units of each.
+    /// The units of each chip.
     units: Vec<f64>,
-    /// What was asked and delivered in all, by function.
+    /// All requested and delivered delays, by function.
     delivered: Vec<(f64, f64)>,
-    /// What a dose shows, whichever function has it, where that is known.
+    /// The sensitivity of all functions together; `None` before the first estimate.
     any: Option<Estimated>,
-    /// The most that all doses together show, as the sum of sensitivities.
+    /// An upper bound on the sum of all sensitivities.
     together: f64,
     /// The quantile of latency that is compared, as a share of units, and what it is without delays, in ns;
     /// `None`: times per unit are compared.
     quantile: Option<(f64, f64)>,
-    /// How long a unit lasts without delays, in ns; `None` where that is not what is compared.
+    /// How long a unit lasts without delays, in ns; `None` if latencies are not compared.
     latency: Option<f64>,
-    /// The greatest dose on one thread that a chip has had.
+    /// The largest dose of one thread in any chip so far.
     tried: f64,
-    /// The number of chips before those in which all functions have a turn.
+    /// The number of chips in the first turn; `None` while it lasts.
     all_after: Option<usize>,
-    next_look: usize,
+    next_estimate: usize,
 }
 
 impl Design {
-    /// Chips before the first verdict, at least.
-    pub const FIRST_LOOK: usize = 2 * MIN_BETWEEN;
+    /// The number of chips before the first estimate.
+    pub const FIRST_ESTIMATE: usize = 2 * MIN_BETWEEN;
 
-    /// Asks about these functions.
+    /// A design without chips, for these functions.
     pub fn new(asked: Vec<Asked>, rules: Rules) -> Self {
         Self {
             rules,
@@ -157,20 +159,19 @@ impl Design {
             quantile: None,
             latency: None,
             tried: 0.0,
-            next_look: Self::FIRST_LOOK,
+            next_estimate: Self::FIRST_ESTIMATE,
         }
     }
 
-    /// The same, if it compares the quantile of latency that this share of units has at most, which is so
-    /// many ns without delays.
+    /// Compares a quantile of latency: the share of units that it is of, and its value without delays, in ns.
     #[must_use]
-    pub fn of_quantile(self, quantile: Option<(f64, f64)>) -> Self {
+    pub fn with_quantile(self, quantile: Option<(f64, f64)>) -> Self {
         Self { quantile, ..self }
     }
 
-    /// The same, if latencies are compared, which are so many ns without delays.
+    /// Compares latencies: their mean without delays, in ns.
     #[must_use]
-    pub fn of_latency(self, latency: Option<f64>) -> Self {
+    pub fn with_latency(self, latency: Option<f64>) -> Self {
         Self { latency, ..self }
     }
 
@@ -179,7 +180,7 @@ impl Design {
         &self.found
     }
 
-    /// How many chips it was told of.
+    /// The number of chips so far.
     pub fn chips(&self) -> usize {
         self.chips.len()
     }
@@ -189,8 +190,7 @@ impl Design {
         !self.found.iter().any(Found::is_open)
     }
 
-    /// The share of its delays that the calls of a function got; 0 if none asked for any. Then nothing is
-    /// known of it.
+    /// Delivered over requested delay of a function; 0 if none was requested: then nothing is known about it.
     fn delivery(&self, function: usize) -> f64 {
         let (asked, delivered) = self.delivered[function];
         if asked > 0.0 { delivered / asked } else { 0.0 }
@@ -227,19 +227,19 @@ impl Design {
         doses.into_iter().enumerate().filter(|(_, dose)| *dose > 0.0).collect()
     }
 
-    /// Whether it is the turn of a function that is open.
+    /// Whether a function may have a dose in the next chip: it is open, and has its turn.
     fn has_turn(&self, found: &Found, asked: &Asked) -> bool {
         found.is_open() && (asked.is_first || self.all_after.is_some())
     }
 
-    /// The first doses of a function are smaller: this part of the usual one.
+    /// The part of the usual dose that a function gets: its first doses are smaller.
     fn part_of_dose(&self, asked: &Asked) -> f64 {
         let begun = if asked.is_first { 0 } else { self.all_after.unwrap_or_default() };
         let chips = self.chips.len().saturating_sub(begun);
         RAMP.iter().find(|(until, _)| chips < *until).map_or(1.0, |(_, part)| *part)
     }
 
-    /// Takes in a chip. Returns whether there are new estimates.
+    /// Adds a chip. Returns whether there are new estimates.
     pub fn add(&mut self, chip: Chip) -> bool {
         for ((function, _), (asked, delivered)) in chip.doses.iter().zip(&chip.delivered) {
             self.delivered[*function].0 += asked;
@@ -253,9 +253,9 @@ impl Design {
         self.tried = of_threads.into_values().fold(self.tried, f64::max);
         self.units.push(chip.units);
         self.chips.push(chip);
-        let is_due = self.chips.len() >= self.next_look;
+        let is_due = self.chips.len() >= self.next_estimate;
         if is_due {
-            self.look();
+            self.estimate();
         }
         let is_open = |(found, asked): (&Found, &Asked)| asked.is_first && found.verdict.is_none();
         let is_first_over = self.chips.len() >= FIRST_TURN.saturating_mul(self.rules.min_chips)
@@ -266,14 +266,14 @@ impl Design {
         is_due
     }
 
-    /// Estimates, and decides what can be.
-    pub fn look(&mut self) {
+    /// Estimates sensitivities, and gives the verdicts that are possible now.
+    pub fn estimate(&mut self) {
         let (rows, columns) = (self.chips.len(), self.asked.len());
         if columns == 0 {
             return;
         }
         let growth = if columns > MANY { GROWTH_OF_MANY } else { GROWTH };
-        self.next_look = (rows + MIN_BETWEEN).max((rows as f64 * growth) as usize);
+        self.next_estimate = (rows + MIN_BETWEEN).max((rows as f64 * growth) as usize);
         let (times, doses) = (self.times(), self.doses());
         let total = DMatrix::from_fn(rows, 1, |row, _| doses.row(row).sum());
         let mut reach = EARLY_REACH;
@@ -288,7 +288,7 @@ impl Design {
         let open: Vec<usize> = (0..columns).filter(is_open).collect();
         let has_enough = rows as f64 > CHIPS_OF_EACH * open.len() as f64 + CHIPS_BESIDES;
         let estimated = if has_enough && open.len() <= MAX_TOGETHER {
-            self.of_each(&times, &doses, &open, reach)
+            self.fit_each(&times, &doses, &open, reach)
         } else {
             let fitting = self.fitting();
             open.iter().map(|at| alone(&times, &doses, &total, *at, fitting)).collect()
@@ -310,19 +310,20 @@ impl Design {
         }
     }
 
-    /// What a dose shows, whichever function has it.
+    /// The sensitivity of all functions together.
     pub fn any(&self) -> Option<Estimated> {
         self.any
     }
 }
 
-/// Whether all functions have their turn at once.
+/// Whether all functions have their turn at the same time.
 fn is_one_turn(asked: &[Asked]) -> bool {
     asked.windows(2).all(|two| two[0].is_first == two[1].is_first)
 }
 
-/// The most that may show of a function's dose. Where the estimate is mostly noise, only what is sure counts:
-/// after an estimate that is too high by chance doses would be small, and later chips could not correct it.
+/// The most that may show of a function's dose. If the estimate is mostly noise, only its lower end counts:
+/// after an estimate that is too high by chance, doses would be so small that later chips could not correct
+/// it.
 fn most_shown(of: Estimated) -> f64 {
     if of.error > MAX_ERROR {
         (of.sensitivity - SAFE * of.error).max(SHOWS[1])

@@ -1,7 +1,8 @@
-//! What is delayed in a chip: a dose and a chance for each function, and the draw.
+//! Draws the delays of a chip: each function has a dose, and a chance to get it.
 //!
-//! The budget is of what is *planned*, before anything is felt: in each chip the delays that are expected to
-//! show stay within a bound of the unit's time, and those of each thread as well, whether they show or not.
+//! The budget limits *planned* delays, before the service feels any. In each chip, the delays that are
+//! expected to show stay within a bound, as a share of a unit's time. The delays of each thread stay within a
+//! bound too, whether they show or not.
 
 use rand::{RngExt as _, seq::SliceRandom as _};
 use rand_pcg::Pcg64Mcg;
@@ -16,42 +17,42 @@ const ROUNDS: usize = 40;
 /// Bounds of a chip, as shares of a unit's time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Budget {
-    /// The dose of a function that is on.
+    /// The dose of a function.
     pub dose: f64,
-    /// What may show in all.
+    /// The most that all doses together may show.
     pub shows: f64,
-    /// What a thread may be delayed.
+    /// The most that a thread may be delayed.
     pub thread: f64,
 }
 
-/// What is known of a function for this.
+/// What the draw knows about a function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Known {
-    /// Whether it is still asked about.
+    /// Whether it may have a dose in this chip.
     pub active: bool,
-    /// The share of its dose that may show: an upper bound, by what is known of this function alone.
+    /// The most of its dose that may show, as a share, from the estimate of this function alone.
     pub may_show: f64,
-    /// The same by what is known of all together.
+    /// The same, scaled down to what all functions together may show.
     pub likely_shows: f64,
-    /// This part of a dose is what it gets, at most.
+    /// It gets at most this part of a dose.
     pub part: f64,
     /// Its thread.
     pub thread: u32,
 }
 
 impl Known {
-    /// The usual dose of this function: less where it shows several times.
+    /// The usual dose of this function: smaller if it may show several times.
     fn usual_dose(&self, budget: Budget) -> f64 {
         budget.dose.min(budget.shows / self.may_show.max(1.0))
     }
 
-    /// Its dose in the next chip, if it is on.
+    /// Its dose in the next chip, if it gets one.
     fn dose(&self, budget: Budget) -> f64 {
         (self.part * budget.dose).min(self.usual_dose(budget))
     }
 }
 
-/// The chance of each function to be on.
+/// The chance of each function to get a dose.
 pub fn chances(known: &[Known], budget: Budget) -> Vec<f64> {
     let threads = known.iter().map(|of| of.thread as usize + 1).max().unwrap_or_default();
     let at = |scale: f64| -> Vec<f64> {
@@ -81,7 +82,7 @@ pub fn chances(known: &[Known], budget: Budget) -> Vec<f64> {
     at(low)
 }
 
-/// Draws the doses of a chip. Functions are taken out at random until the budget holds.
+/// Draws the doses of a chip. If doses exceed the budget, leaves out functions at random.
 pub fn draw(known: &[Known], chances: &[f64], budget: Budget, random: &mut Pcg64Mcg) -> Vec<f64> {
     let mut on: Vec<usize> =
         (0..known.len()).filter(|at| chances[*at] > 0.0 && random.random_bool(chances[*at])).collect();

@@ -1,5 +1,4 @@
-//! What an experiment will be able to tell, and when: computed from the noise of its chips, before the first
-//! delay.
+//! Forecasts what an experiment will find, and when, from the noise of its chips, before the first delay.
 
 use super::{
     design::{Asked, Rules},
@@ -7,9 +6,10 @@ use super::{
     sequence,
 };
 
-/// The share of all doses that is taken to show. On one saturated thread all do, and it takes longer.
+/// The share of all doses that is assumed to show. If all functions run on one saturated thread, all doses
+/// show, and the experiment takes longer.
 const SHOWS: f64 = 1.0 / 3.0;
-/// A standard error is so many times as large as with a baseline that is known.
+/// Standard errors are this many times as large as with a known baseline.
 const BASELINE: f64 = 1.2;
 /// Bisections for the number of chips.
 const ROUNDS: usize = 40;
@@ -28,7 +28,7 @@ pub struct Forecast<'a> {
 }
 
 impl Forecast<'_> {
-    /// The chances of the functions to be on.
+    /// The chances of the functions to get a dose.
     fn chances(&self) -> Vec<f64> {
         let bound = self.rules.max_slowdown;
         let known = |asked: &Asked| Known {
@@ -42,8 +42,8 @@ impl Forecast<'_> {
         chances(&known, Budget { dose: bound, shows: bound, thread: 2.0 * bound })
     }
 
-    /// After this many chips, every function that is worth this share of a unit's time, or more, has a
-    /// verdict; `None` without functions whose own time is known.
+    /// The worth, as a share of a unit's time, from which on every function has a verdict after this many
+    /// chips. `None` if no function's own time is known.
     pub fn worth_after(&self, chips: f64) -> Option<f64> {
         let error_of_one = self.rules.matters_error / self.asked.len().max(1) as f64;
         let missed = |(asked, chance): (&Asked, f64)| {
@@ -56,7 +56,8 @@ impl Forecast<'_> {
         self.asked.iter().zip(self.chances()).filter_map(missed).reduce(f64::max)
     }
 
-    /// The number of chips after which every function that is worth this share, or more, has a verdict.
+    /// The number of chips after which every function that is worth this share, or more, has a verdict;
+    /// `None` if there is no such number.
     pub fn chips_for(&self, worth: f64) -> Option<f64> {
         if self.worth_after(MAX_CHIPS)? > worth {
             return None;

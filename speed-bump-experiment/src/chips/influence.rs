@@ -1,15 +1,15 @@
-//! A quantile of latency, and what each chip says of it.
+//! A quantile of latency, and the influence of each chip on it.
 //!
 //! A chip has too few units for a quantile of its own. But each unit has an influence on the quantile of all
-//! of them: more units beyond the quantile move it up, and fewer down, the less the more units are near it.
-//! The mean of this influence over all units is the quantile itself, so a regression of it on doses tells how
-//! doses move the quantile (the recentred influence function of Firpo, Fortin and Lemieux 2009).
+//! units: more units beyond the quantile move it up, and fewer move it down. The more units are near the
+//! quantile, the less it moves. The mean of this influence over all units is the quantile itself. So a
+//! regression of the influence on doses tells how doses move the quantile (the recentred influence function
+//! of Firpo, Fortin and Lemieux 2009).
 //!
-//! That holds for doses that are small beside the spread of units. Where most units take about as long, a
-//! dose moves all of them past the quantile. So a unit does not count as either below or beyond: near the
-//! quantile its part of being below goes evenly from one to nothing, over as far as doses move units. Then
-//! what a dose adds is told in full where all units are near, and otherwise by the mean density of units
-//! there.
+//! That holds for doses that are small compared with the spread of units. If most units take about as long, a
+//! dose moves all of them past the quantile. So units near the quantile count as below it in part: from 1 to
+//! 0, evenly, over the distance that doses move units. Then an estimate has all of a dose if all units are
+//! near the quantile. Otherwise it has the part that the mean density of units there gives.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use statrs::distribution::{Continuous as _, ContinuousCDF as _, Normal};
 /// The units of a chip by latency: buckets of [`Latencies`], and how many units are in each.
 pub type Counts = Vec<(u16, u32)>;
 
-/// What is near the quantile is at least this share of it away.
+/// Units up to this share of the quantile away count as near it, at least.
 const NEAR: f64 = 0.05;
 
 /// A quantile of all units.
@@ -29,14 +29,14 @@ pub struct Influence {
     share: f64,
     /// The quantile, in ns.
     at: f64,
-    /// What is near it, in ns.
+    /// The bounds of what is near it, in ns.
     low: f64,
     high: f64,
-    /// The mean part of being below it, of all units.
+    /// The share of all units below it; units near it count in part.
     below: f64,
-    /// The share of units per ns there.
+    /// The share of all units per ns, near it.
     density: f64,
-    /// By what share it is greater on one side of the quantile than on the mean of both.
+    /// By what share the density differs between one side of the quantile and the mean of both.
     uneven: f64,
     /// Units that are near it.
     near: f64,
@@ -45,9 +45,9 @@ pub struct Influence {
 }
 
 impl Influence {
-    /// The quantile of the units of these chips that this share of them (0 to 1) does not exceed. Doses move
-    /// units by up to `near`, as a share of it. `None` if units are too few.
-    pub fn of<'a>(share: f64, near: f64, chips: impl IntoIterator<Item = &'a [(u16, u32)]>) -> Option<Self> {
+    /// The quantile of these chips' units that `share` of them (0 to 1) does not exceed. Doses move units by
+    /// up to `near`, as a share of the quantile. `None` if there are too few units.
+    pub fn new<'a>(share: f64, near: f64, chips: impl IntoIterator<Item = &'a [(u16, u32)]>) -> Option<Self> {
         let all = All::new(chips);
         let at = all.quantile(share)?;
         let near = near.max(NEAR);
@@ -68,7 +68,7 @@ impl Influence {
         is_known.then_some(found)
     }
 
-    /// The part of being below the quantile, of the units of a bucket.
+    /// How much the units of a bucket count as below the quantile, from 0 to 1.
     fn part_below(&self, bucket: u16) -> f64 {
         let (from, to) = bounds(usize::from(bucket));
         ((self.high - (from + to) / 2.0) / (self.high - self.low)).clamp(0.0, 1.0)
@@ -87,8 +87,8 @@ impl Influence {
         (units > 0.0).then(|| self.at + (self.below - below / units) / self.density)
     }
 
-    /// The relative standard error of what moves by the density: that is an estimate, and it is not known
-    /// which units a dose moves, those below the quantile or those beyond.
+    /// The relative standard error of the density. The density is an estimate, and it is unknown whether a
+    /// dose moves units below the quantile or beyond it.
     pub fn error(&self) -> f64 {
         (1.0 / self.near.max(1.0).sqrt()).hypot(self.uneven / 2.0)
     }
@@ -99,8 +99,8 @@ impl Influence {
     }
 }
 
-/// How far to both sides of a share of so many units a density is estimated from, as a share of them
-/// (Bofinger 1975).
+/// How far to both sides of a quantile its density is estimated from, as a share of all units (Bofinger
+/// 1975).
 fn width(share: f64, units: f64) -> f64 {
     let normal = Normal::standard();
     let at = normal.inverse_cdf(share);
@@ -127,7 +127,7 @@ impl All {
         Self { buckets, units }
     }
 
-    /// The latency that this share has at most, as if units were spread evenly over a bucket.
+    /// The latency that this share of units has at most, as if units were spread evenly over a bucket.
     fn quantile(&self, share: f64) -> Option<f64> {
         let wanted = share * self.units;
         let mut before = 0.0;
@@ -174,7 +174,7 @@ mod tests {
         let chips: Vec<Counts> =
             (0..50).map(|chip| counts((0..20).map(|of| 1_000_000 + (chip * 20 + of) * 3_000))).collect();
         for share in [0.5, 0.9, 0.95, 0.99] {
-            let found = Influence::of(share, 0.0, chips.iter().map(Vec::as_slice)).unwrap();
+            let found = Influence::new(share, 0.0, chips.iter().map(Vec::as_slice)).unwrap();
             let truth = 1e6 + share * 3e6;
             assert!((found.quantile() / truth - 1.0).abs() < 0.02, "{found:?} {truth}");
             let means = chips.iter().map(|chip| found.mean(chip).unwrap());
@@ -191,7 +191,7 @@ mod tests {
         let chip = |delay: u64| counts((0..100).map(|of| 2_000_000 + of * 1_000 + delay));
         let chips = [chip(0), chip(300_000)];
         for share in [0.3, 0.5, 0.7] {
-            let found = Influence::of(share, 0.2, chips.iter().map(Vec::as_slice)).unwrap();
+            let found = Influence::new(share, 0.2, chips.iter().map(Vec::as_slice)).unwrap();
             let moved = found.mean(&chips[1]).unwrap() - found.mean(&chips[0]).unwrap();
             assert!((moved / 3e5 - 1.0).abs() < 0.1, "{moved} {found:?}");
         }
@@ -199,9 +199,9 @@ mod tests {
 
     #[test]
     fn any_counts_of_a_record_are_read() {
-        assert_eq!(Influence::of(0.99, 0.2, [&[][..]]), None);
+        assert_eq!(Influence::new(0.99, 0.2, [&[][..]]), None);
         let odd: Counts = vec![(u16::MAX, 7), (447, u32::MAX), (0, 0)];
-        let found = Influence::of(0.5, 0.2, [odd.as_slice()]).unwrap();
+        let found = Influence::new(0.5, 0.2, [odd.as_slice()]).unwrap();
         assert!(found.mean(&odd).unwrap().is_finite() && found.error() < 2.0, "{found:?}");
         assert_eq!(found.mean(&[]), None);
     }

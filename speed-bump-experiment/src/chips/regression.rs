@@ -1,68 +1,69 @@
 //! The estimate: time per unit, regressed on the doses that were drawn, over all chips.
 //!
 //! Doses are those that were *drawn*, never those that were delivered in the chip: a slow chip has fewer
-//! calls and less delay, and would make its own dose look harmless. The machine's pace is taken out by the
-//! [`baseline`], whose reach is the one with the smallest errors. Chips far off weigh less (Huber 1964), and
-//! errors hold where chips vary by different amounts (MacKinnon and White 1985, HC3).
+//! calls and less delay, and would make its own dose look harmless. The [`baseline`] subtracts the machine's
+//! pace; its reach is the one with the smallest errors. Outliers weigh less (Huber 1964), and errors hold
+//! even if chips vary by different amounts (MacKinnon and White 1985, HC3).
 //!
-//! Such errors are themselves estimated from the few chips in which a function has a dose. They have as many
-//! degrees of freedom (Satterthwaite 1946; Bell and McCaffrey 2002), and are not taken to be smaller than
-//! where all chips vary alike: else experiments stop when an error is too small by chance. Where doses of
-//! several chips show in one, neighbours are alike, and errors take that in.
+//! Such errors are estimated from the few chips in which a function has a dose, and have few degrees of
+//! freedom accordingly (Satterthwaite 1946; Bell and McCaffrey 2002). They are never smaller than errors that
+//! assume that all chips vary alike: otherwise, experiments would stop when an error is too small by chance.
+//! If doses of several chips show in one, residuals of neighbours are correlated, and errors include that.
 
 use nalgebra::{Cholesky, DMatrix, DVector};
 
 use super::baseline;
 use crate::outliers;
 
-/// Residuals of more than so many deviations weigh less. 2.5 keeps 98 % of the efficiency under a normal
+/// Residuals of more than this many deviations weigh less. 2.5 keeps 98 % of the efficiency under a normal
 /// distribution.
 const HUBER: f64 = 2.5;
 /// Rounds of reweighting.
 const ROUNDS: usize = 4;
-/// And with more columns than so many.
+/// The same with more than [`MANY`] columns.
 const ROUNDS_OF_MANY: usize = 1;
 const MANY: usize = 100;
-/// The fewest degrees of freedom that are believed.
+/// The least degrees of freedom that are assumed.
 const MIN_FREEDOM: f64 = 5.0;
-/// The greatest part of a chip's residual that the fit may have taken up.
+/// The largest leverage of a chip that counts: the part of its residual that the fit has taken up.
 const MAX_LEVERAGE: f64 = 0.9;
-/// Keeps a matrix of columns that are hardly there invertible, as a share of its largest diagonal element.
+/// Added to the diagonal of a matrix, as a share of its largest element: keeps it invertible if a column is
+/// nearly zero.
 const RIDGE: f64 = 1e-10;
 
 /// How far a [`baseline`] may reach, in chips on each side.
 const REACHES: [usize; 4] = [2, 6, 20, 80];
-/// A chip without units counts for this.
+/// The weight of a chip without units.
 const MIN_WEIGHT: f64 = 1e-3;
-/// It reaches so many times as far as doses do.
+/// A baseline reaches at least this many times as far as a dose.
 const REACH_OF_LAGS: usize = 3;
 
-/// What chips far off count for.
+/// The weight of outliers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FarOff {
-    /// Less: what disturbed the machine for a moment tells nothing of doses.
+    /// Less: a moment in which the machine was disturbed says nothing about doses.
     Less,
-    /// As much as others. What a quantile moves by is in the few chips with units beyond it.
+    /// As much as others: the few chips with units beyond a quantile are what moves it.
     AsOthers,
 }
 
 /// How chips are fitted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fitting<'a> {
-    /// What chips far off count for.
+    /// The weight of outliers.
     pub far_off: FarOff,
-    /// How many chips before one its doses are the mean of: then residuals of chips so near each other are
-    /// alike.
+    /// Doses of a chip are the mean of its own and those of this many chips before it. Residuals of chips so
+    /// near each other are correlated.
     pub lags: usize,
-    /// The units of each chip, by which chips count; none: all count alike.
+    /// The units of each chip, which are its weight; none: all chips weigh alike.
     pub units: &'a [f64],
 }
 
 impl Fitting<'_> {
-    /// Of times per unit, and chips that doses of others hardly show in.
+    /// For times per unit, if doses hardly show in other chips.
     pub const USUAL: Self = Self { far_off: FarOff::Less, lags: 0, units: &[] };
 
-    /// What each of so many chips counts for, 1 on average.
+    /// The weight of each chip, 1 on average.
     fn weights(self, chips: usize) -> Vec<f64> {
         let mean = self.units.iter().sum::<f64>() / self.units.len().max(1) as f64;
         if self.units.len() != chips || mean <= 0.0 {
@@ -72,7 +73,8 @@ impl Fitting<'_> {
         self.units.iter().map(|units| (units / mean).max(MIN_WEIGHT)).collect()
     }
 
-    /// The least reach of a baseline: within a shorter one, what shows later is not told from pace.
+    /// The least reach of a baseline: a shorter one would take effects that show later for the machine's
+    /// pace.
     fn least_reach(self) -> usize {
         if self.lags == 0 { 0 } else { REACH_OF_LAGS * (self.lags + 1) }
     }
@@ -89,13 +91,13 @@ pub struct Fit {
     pub freedoms: Vec<f64>,
 }
 
-/// Fits with the reach of the baseline that has the smallest errors. `times` has a row for each chip, as
-/// `doses` has, with a column for each function. `None` where there are too few chips.
+/// Fits with the reach of the baseline that has the smallest errors. `times` and `doses` have a row for each
+/// chip, and `doses` has a column for each function. `None` if there are too few chips.
 pub fn fit(times: &[f64], doses: &DMatrix<f64>, fitting: Fitting<'_>) -> Option<Fit> {
     best_fit(times, doses, fitting).map(|(_, fit)| fit)
 }
 
-/// The same, with the reach.
+/// The same; returns the reach too.
 pub fn best_fit(times: &[f64], doses: &DMatrix<f64>, fitting: Fitting<'_>) -> Option<(usize, Fit)> {
     let is_fit = |reach: &&usize| **reach >= fitting.least_reach() && 2 * **reach < times.len();
     let fits = REACHES.iter().filter(is_fit).filter_map(|reach| {
@@ -111,7 +113,7 @@ pub fn fit_with(times: &[f64], doses: &DMatrix<f64>, reach: usize, fitting: Fitt
     fit_with_weights(times, doses, reach.max(fitting.least_reach()), fitting).map(|(fit, _)| fit)
 }
 
-/// The same, with the weights of the chips.
+/// The same; returns the weights of the chips too.
 fn fit_with_weights(
     times: &[f64],
     doses: &DMatrix<f64>,
@@ -129,8 +131,8 @@ fn fit_with_weights(
         FarOff::AsOthers => 1,
     };
     if columns > MANY && fitting.far_off == FarOff::Less {
-        // A round takes time by the square of the columns. Chips that are far off are so for all doses
-        // together, too.
+        // The time of a round grows with the square of the columns. A chip that is an outlier is also one if
+        // all doses are added up.
         let together = DMatrix::from_fn(rows, 1, |row, _| doses.row(row).sum());
         weights = fit_with_weights(times, &together, reach, fitting)?.1;
         rounds = ROUNDS_OF_MANY;
@@ -209,7 +211,7 @@ mod tests {
     use super::*;
     use crate::chips::world::normal;
 
-    /// Chips that vary by a tenth; each function has its dose in one of so many.
+    /// Chips that vary by a tenth; each function has its dose in one chip of so many.
     fn fitted(one_in: &[u32]) -> Fit {
         let mut random = Pcg64Mcg::seed_from_u64(3);
         let mut dose = |column: usize| if random.random_ratio(1, one_in[column]) { 0.2 } else { 0.0 };

@@ -1,11 +1,11 @@
-//! Intervals that hold at any time one looks: confidence sequences of a normal mixture (Robbins 1970; Howard,
+//! Intervals that hold at all times together: confidence sequences of a normal mixture (Robbins 1970; Howard,
 //! Ramdas, McAuliffe and Sekhon, Annals of Statistics 49, 2021, section 3.3).
 
-/// Where the mixture is narrowest, as information: the inverse of the squared standard error of 0.3.
+/// The information at which the mixture is narrowest: that of a standard error of 0.3.
 const TUNED_FOR: f64 = 1.0 / (0.3 * 0.3);
 
-/// How many standard errors an estimate may be off, at any time, with probability `error` on one side at
-/// most. `standard_error` is that of now, `freedom` the degrees of freedom that it was estimated with.
+/// By how many standard errors an estimate may be off on one side: with probability `error` at most, it is
+/// ever off by more. `standard_error` is the present one, and `freedom` its degrees of freedom.
 pub fn factor(standard_error: f64, error: f64, freedom: f64) -> f64 {
     let information = 1.0 / (standard_error * standard_error);
     let ratio = information / TUNED_FOR;

@@ -1,5 +1,5 @@
-//! A sweep of a simulated service in simulated time: the design, chip after chip, without the runner. For
-//! tests and for the benchmark of the statistics.
+//! Sweeps a simulated service in simulated time, with the design, chip after chip, but without the runner.
+//! For tests and for the benchmark of the statistics.
 
 use std::time::Duration;
 
@@ -26,12 +26,12 @@ pub const RULES: Rules = Rules {
     does_not_error: Rules::DOES_NOT_ERROR,
 };
 
-/// The first units of a chip still have the doses of the one before: so many are not counted.
+/// The first units of a chip still have the doses of the chip before: this many are not counted.
 const LEFT_OUT: f64 = 0.5;
 /// The coins have another seed than the service.
 const COINS: u64 = 0x5eed;
 
-/// How a sweep goes.
+/// The plan of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
     /// Seconds of the census.
@@ -47,7 +47,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// That of the tool for units of so many seconds.
+    /// The plan that the tool makes for units of `unit` seconds.
     pub fn new(unit: f64, total: f64) -> Self {
         let options = Options { quick: true, ..Options::new(Duration::from_secs_f64(total)) };
         let times = times(&options, Pace { unit: unit * 1e9, under_way: None });
@@ -62,12 +62,12 @@ impl Plan {
     }
 }
 
-/// What came of a sweep.
+/// The outcome of a sweep.
 #[derive(Clone, Debug)]
 pub struct Swept {
     /// By function.
     pub found: Vec<Found>,
-    /// How it went.
+    /// Its plan.
     pub plan: Plan,
     /// Seconds that it took.
     pub seconds: f64,
@@ -84,7 +84,7 @@ impl Swept {
         Some((verdict, self.plan.census + chips as f64 * self.plan.chip))
     }
 
-    /// Whether the 95 % interval of a function that is shown at the end has this sensitivity in it.
+    /// Whether the 95 % interval of a function, at the end, has this sensitivity in it.
     pub fn holds(&self, function: usize, sensitivity: f64) -> Option<bool> {
         let of = self.found[function].estimated?;
         let quantile = StudentsT::new(0.0, 1.0, of.freedom).ok()?.inverse_cdf(0.975);
@@ -92,10 +92,10 @@ impl Swept {
     }
 }
 
-/// Sweeps a service that has not begun.
+/// Sweeps a service from its beginning.
 pub fn sweep(service: &mut dyn Simulation, asked: &[Asked], plan: Plan, seed: u64) -> Swept {
-    let mut design = Design::new(asked.to_vec(), RULES).of_quantile(plan.quantile);
-    design = design.of_latency(plan.latency.map(|seconds| seconds * 1e9));
+    let mut design = Design::new(asked.to_vec(), RULES).with_quantile(plan.quantile);
+    design = design.with_latency(plan.latency.map(|seconds| seconds * 1e9));
     let mut random = Pcg64Mcg::seed_from_u64(seed ^ COINS);
     let threads = asked.iter().map(|asked| asked.thread as usize + 1).max().unwrap_or_default();
     let (mut planned, mut felt) = ((0.0_f64, 0.0), (0.0_f64, 0.0));
@@ -126,7 +126,7 @@ pub fn sweep(service: &mut dyn Simulation, asked: &[Asked], plan: Plan, seed: u6
         follows = true;
     }
     if !design.is_decided() {
-        design.look();
+        design.estimate();
     }
     let mean = |(most, sum): (f64, f64)| (most, sum / f64::max(chips, 1.0));
     let found = design.found().to_vec();

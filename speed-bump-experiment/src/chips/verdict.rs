@@ -2,10 +2,10 @@
 
 use super::sequence;
 
-/// A normal value is within so many deviations in 95 of 100 cases.
+/// A normal value is within this many deviations of the mean in 95 of 100 cases.
 const TWO_SIDED_95: f64 = 1.96;
 
-/// What is asked for.
+/// The parameters of verdicts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
     /// A function matters if it is worth this share of a unit, or more.
@@ -14,7 +14,7 @@ pub struct Rules {
     pub threshold: f64,
     /// The share of a unit's time that delays may add.
     pub max_slowdown: f64,
-    /// A verdict needs so many chips.
+    /// A verdict needs this many chips.
     pub min_chips: usize,
     /// The error that is allowed for all "matters" together.
     pub matters_error: f64,
@@ -28,8 +28,8 @@ impl Rules {
     /// The usual error for each "does not matter", on each side.
     pub const DOES_NOT_ERROR: f64 = 0.1;
 
-    /// The verdict about one of so many functions, whose own time is this share of a unit; `None` while it is
-    /// open.
+    /// The verdict about one of `functions` functions, whose own time is `share` of a unit; `None` while it
+    /// is undecided.
     pub(super) fn verdict(&self, functions: usize, share: Option<f64>, of: Estimated) -> Option<Verdict> {
         let Self { worth, threshold, matters_error, does_not_error, .. } = *self;
         let Estimated { sensitivity, error, freedom } = of;
@@ -50,7 +50,7 @@ impl Rules {
         // Many threads may take more than all of a unit's time: then little of a delay is worth much.
         let is_small = low.abs().max(high.abs()) * share.unwrap_or(1.0).max(1.0) < threshold && !seems_to;
         let is_worth_little = share.is_some_and(|share| high * share < worth);
-        // Units that take less time are not what a function does that does nothing.
+        // A function without effect does not make units faster.
         let is_less = sensitivity + TWO_SIDED_95 * error < 0.0 && is_enough(-sensitivity);
         (!is_less && (is_worth_little || is_small)).then_some(Verdict::DoesNot)
     }
@@ -74,7 +74,7 @@ pub struct Estimated {
     pub sensitivity: f64,
     /// Its standard error.
     pub error: f64,
-    /// The degrees of freedom of that.
+    /// The degrees of freedom of the error.
     pub freedom: f64,
 }
 
@@ -111,9 +111,9 @@ mod tests {
         assert_eq!(verdict(0.0, 0.02, Some(0.2)), Some(Verdict::DoesNot));
         assert_eq!(verdict(0.0, 0.02, None), Some(Verdict::DoesNot));
         assert_eq!(verdict(0.0, 0.1, Some(0.2)), None);
-        // A little of a function with much time of its own is worth enough.
+        // A small share of a function with much own time is worth enough.
         assert_eq!(verdict(0.05, 0.02, Some(0.4)), None);
-        // A little of one that takes the time of many threads.
+        // A small share of a function that takes the time of many threads.
         assert_eq!(verdict(0.02, 0.02, Some(4.0)), None);
     }
 

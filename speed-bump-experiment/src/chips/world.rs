@@ -26,19 +26,20 @@ pub trait Simulation {
     /// Seconds since the beginning.
     fn now(&self) -> f64;
 
-    /// Lets so many seconds pass without delays.
+    /// Lets this many seconds pass without delays.
     fn rest(&mut self, seconds: f64);
 
-    /// A chip of so many seconds with these doses, by function, as shares of a unit: its time per unit, in
-    /// units without delays. The first `left_out` units are not counted. `None` where no unit was done.
+    /// Runs a chip of this many seconds with these doses, by function, as shares of a unit. Returns its time
+    /// per unit, over that without delays; `None` if no unit was done. The first `left_out` units are not
+    /// counted.
     fn chip(&mut self, doses: &[f64], seconds: f64, left_out: f64) -> Option<f64>;
 
-    /// The units of the last chip by latency; none where a unit has no latency of its own.
+    /// The units of the last chip by latency; none if units have no latency of their own.
     fn latencies(&self) -> Counts {
         Counts::new()
     }
 
-    /// The units of the last chip, where they are counted.
+    /// The units of the last chip; 0 if they are not counted.
     fn units(&self) -> f64 {
         0.0
     }
@@ -62,7 +63,8 @@ pub struct Service {
     pub carry_over: f64,
     /// How its machine's pace changes.
     pub pace: Pace,
-    /// Delay per unit that stays hidden for the functions with `in_group`, together.
+    /// A slack that functions share: for each function, 1 if it is one of them, else 0; and the delay per
+    /// unit that stays hidden for all of them together.
     pub slack: Option<(Vec<f64>, f64)>,
     /// Units of a second kind.
     pub heavy: Option<Heavy>,
@@ -71,11 +73,11 @@ pub struct Service {
 /// Units that take longer than the others, and call other functions.
 #[derive(Clone, Debug)]
 pub struct Heavy {
-    /// How many of all units they are.
+    /// Their share of all units.
     pub share: f64,
-    /// How many times the mean time of all units they take: less than 1 / `share`.
+    /// Their time over the mean time of all units: less than 1 / `share`.
     pub times: f64,
-    /// The share of its calls that are in them, by function.
+    /// For each function, the share of its calls that these units make.
     pub calls: Vec<f64>,
 }
 
@@ -101,14 +103,14 @@ fn exponential(mean: f64, random: &mut Pcg64Mcg) -> f64 {
 }
 
 impl World {
-    /// A service that runs for so many seconds at most.
+    /// A service that runs for this many seconds at most.
     pub fn new(service: Service, seconds: f64, seed: u64) -> Self {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let paces = Paces::new(service.pace, seconds, &mut random);
         Self { service, paces, random, now: 0.0, before: None }
     }
 
-    /// What doses add where each function has this part of its calls, for each of all units.
+    /// What doses add to a unit in which each function has `part` of its mean calls.
     fn added(&self, doses: &[f64], part: impl Fn(usize) -> f64) -> f64 {
         let shown = |(at, (dose, of)): (usize, (&f64, &f64))| dose * of * part(at);
         let shown: f64 = doses.iter().zip(&self.service.sensitivities).enumerate().map(shown).sum();
@@ -119,7 +121,8 @@ impl World {
         shown + beyond
     }
 
-    /// What the mix of this many units makes of their mean time without delays, and of what the doses add.
+    /// Draws a mix of this many units: their mean time without delays, over that of all units, and what the
+    /// doses add to it.
     fn mixed(&mut self, doses: &[f64], units: f64) -> (f64, f64) {
         let Some(heavy) = self.service.heavy.clone() else { return (1.0, self.added(doses, |_| 1.0)) };
         let count = units.round().max(1.0) as usize;

@@ -91,7 +91,7 @@ pub(super) fn folded(findings: &Findings) -> Option<String> {
     if folded.is_empty() {
         return None;
     }
-    let bound = match Factor::most_of_all(&folded) {
+    let bound = match Factor::worth_bound(&folded) {
         Some(most) if most < 1.0 => {
             format!(
                 ": each is worth under {} % of a unit's time, which more time would narrow",

@@ -1,10 +1,10 @@
-//! Whether the service is still under the load that it was under. Where it is not, slices are dropped, and
-//! delays end until it is.
+//! Checks that the service is still under its load. If it is not, drops slices, and waits without delays
+//! until it is.
 //!
-//! A delay slows units down, by what arrived of it. Slices in which units come far more seldom than that
-//! explains, or far more often than ever, are looked at again *without delays*: only where those are as odd
-//! is it the load. So whether a slice with delays counts does not depend on how slow it was, which would bias
-//! what is left. What is dropped is everything since the last slice that was as before.
+//! A slice is *odd* if its units come far more seldom than its delivered delays explain, or far more often
+//! than ever. Then two more slices are measured *without delays*: only if these are odd too, the load has
+//! changed. So whether a slice with delays counts does not depend on how slow it was, which would bias the
+//! rest. If the load has changed, everything since the last normal slice is dropped.
 
 use std::collections::VecDeque;
 
@@ -16,76 +16,76 @@ use crate::{
     units::Nanos,
 };
 
-/// So many of the latest slices are compared with: load that changes slowly is followed.
+/// The number of latest slices to compare with: slow changes of the load are not odd.
 const RECENT: usize = 32;
-/// Of those, one in ten may be far off.
+/// One in this many of them may be an outlier.
 const FAR_OFF: usize = 10;
-/// With fewer of them it is not known how fast units may come.
+/// With fewer of them, it is unknown how fast units may come.
 const MIN_RECENT: usize = 4;
-/// It is another load where units come so many times as fast or as seldom. Machines get half as slow again by
-/// themselves, or twice for a moment.
+/// A slice is odd if units come this many times as often or as seldom. Without a change of load, units take
+/// half as long again on some machines, or twice as long for a moment.
 const CHANGED: f64 = 2.5;
-/// A slice had all of its load where units took no more than so many times as long as in most.
+/// A slice is normal if units took at most this many times as long as in most slices.
 const USUAL: f64 = 1.3;
-/// A delay shows several times where a lock is handed on meanwhile, but not more often than this.
+/// A delay shows at most this many times: several times, if a lock is handed on meanwhile.
 const SHOWS: f64 = 4.0;
-/// Where fewer units are expected in a slice, chance may leave out most of them.
+/// If fewer units are expected in a slice, most of them may be missing by chance.
 const MIN_UNITS: f64 = 5.0;
-/// Where so many are expected and none comes, that slice has nothing to say of any function.
+/// If this many units are expected and none comes, the slice says nothing about functions.
 const DOZENS: f64 = 24.0;
-/// So many slices without delays have to be as odd: one is a moment of the machine's.
-const LOOKS: usize = 2;
-/// Load that goes away in this part of all the time, at its end, takes nothing with it.
+/// This many slices without delays have to be odd too: a single one may be a bad moment of the machine.
+const CHECKS: usize = 2;
+/// If the load goes away in the last part of the time, one in this many, verdicts stand.
 const LATE: u64 = 10;
-/// And so many have to be as before until the load is back.
-const BACK: usize = 2;
+/// This many slices in a row have to be as before until the load is back.
+const CHECKS_UNTIL_BACK: usize = 2;
 
 /// What is known of the load.
 #[derive(Debug, Default)]
 pub(super) struct Load {
     /// Time per unit of the latest slices that were as before, in ns.
     recent: VecDeque<f64>,
-    /// Before there are any.
+    /// Time per unit in the census, in ns: for the first slices.
     census: f64,
-    /// How many units were expected in the latest slices, as far as all of them are without any.
+    /// Units that were expected in the slices since the last one with units.
     silent: f64,
-    /// How often functions are called in a slice that was as before, per ns.
+    /// Calls of all functions per ns, in the latest slice that was as before.
     usual_calls: Option<f64>,
-    /// The same of the latest slice.
+    /// The same in the latest slice.
     calls: f64,
-    /// Units that were under way at its end, where that is known.
+    /// Units that were under way at its end; `None` if unknown.
     under_way: Option<u64>,
     /// Whether it was started again, and no unit has come since.
     is_starting: bool,
-    /// Until when it is waited for, while it is.
+    /// Until when the experiment waits for the load; `None` while it does not wait.
     pub(super) waits_until: Option<Nanos>,
 }
 
 impl Load {
-    /// Where a unit took so many ns when calls were counted.
+    /// `census` is the time per unit in the census, in ns.
     pub(super) fn new(census: f64) -> Self {
         Self { census, ..Self::default() }
     }
 
-    /// Takes what was called from one edge of the slice that was just measured to the other.
+    /// Notes the calls in the slice that was just measured, from edge to edge.
     pub(super) fn note_calls(&mut self, start: &Sample, end: &Sample) {
         let calls = |sample: &Sample| sample.counts.iter().map(|of| of.calls as f64).sum::<f64>();
         let span = end.at.0.saturating_sub(start.at.0).max(1) as f64;
         (self.calls, self.under_way) = ((calls(end) - calls(start)) / span, end.under_way);
     }
 
-    /// Of a slice that was as before, the one that was just measured.
+    /// Adds the slice that was just measured, which was as before.
     fn add_latest(&mut self, slice: &Slice) {
         self.add(slice);
         self.usual_calls = Some(self.calls);
     }
 
-    /// How often functions were called in the latest slice, as a share of how often they were before.
+    /// The rate of calls in the latest slice, as a share of the rate before.
     fn calls_left(&self) -> Option<f64> {
         self.usual_calls.filter(|usual| *usual > 0.0).map(|usual| self.calls / usual)
     }
 
-    /// Of a slice that was as before.
+    /// Adds a slice that was as before.
     fn add(&mut self, slice: &Slice) {
         if self.recent.len() == RECENT {
             self.recent.pop_front();
@@ -93,51 +93,51 @@ impl Load {
         self.recent.push_back(slice.time_per_unit(By::Throughput));
     }
 
-    /// Time per unit at this place of the latest ones, from the fastest to the slowest.
-    fn at(&self, place: impl Fn(usize) -> usize) -> Option<f64> {
+    /// One of the latest times per unit, by its place from the fastest to the slowest. `place` chooses it,
+    /// given their number.
+    fn ranked(&self, place: impl Fn(usize) -> usize) -> Option<f64> {
         let mut recent: Vec<f64> = self.recent.iter().copied().collect();
         recent.sort_unstable_by(f64::total_cmp);
         recent.get(place(recent.len())).copied()
     }
 
-    /// How many units there have to be in a slice, for all that its delays explain.
+    /// The least number of units in a slice that its delays explain.
     fn expected(&self, slice: &Slice) -> f64 {
         let far_off = |count: usize| count.saturating_sub(1 + count / FAR_OFF);
-        let slowest = self.at(far_off).unwrap_or(self.census);
+        let slowest = self.ranked(far_off).unwrap_or(self.census);
         let delayed: f64 = slice.delivered.iter().map(|of| of.delivered_ns.0 as f64).sum();
         (slice.span() - SHOWS * delayed).max(0.0) / slowest
     }
 
-    /// A slice was measured, whatever it is for.
-    fn hear(&mut self, slice: &Slice) {
+    /// Notes a slice that was measured, whatever its purpose.
+    fn note_slice(&mut self, slice: &Slice) {
         self.silent = if slice.units == 0.0 { self.silent + self.expected(slice) } else { 0.0 };
     }
 
-    /// Whether units of a slice, which was heard of, came as nobody's delay explains. Where few come in one,
-    /// that none does is seen in several.
+    /// Whether a slice, which was noted, is odd. If slices have few units, it takes several without any.
     fn is_odd(&self, slice: &Slice) -> bool {
         let expected = if slice.units == 0.0 { self.silent } else { self.expected(slice) };
         let are_few = expected >= MIN_UNITS && slice.units < expected / CHANGED;
-        let fastest = self.at(|count| count / FAR_OFF).filter(|_| self.recent.len() >= MIN_RECENT);
+        let fastest = self.ranked(|count| count / FAR_OFF).filter(|_| self.recent.len() >= MIN_RECENT);
         let most = fastest.map_or(f64::INFINITY, |fastest| slice.span() / fastest);
         are_few || slice.units >= MIN_UNITS && slice.units > most * CHANGED
     }
 
-    /// Whether units of a slice took about as long as in most others: then it had all of its load.
+    /// Whether units of a slice took about as long as in most others: then the slice had all of the load.
     fn is_usual(&self, slice: &Slice) -> bool {
         self.rate(slice) * USUAL > 1.0
     }
 
-    /// How often units of a slice came, against what is usual.
+    /// The rate of units in a slice, as a share of the usual rate.
     fn rate(&self, slice: &Slice) -> f64 {
-        let usual = self.at(|count| count / 2).unwrap_or(self.census);
+        let usual = self.ranked(|count| count / 2).unwrap_or(self.census);
         if slice.span() > 0.0 { slice.units * usual / slice.span() } else { 0.0 }
     }
 }
 
 impl Runner<'_> {
-    /// Whether a slice that was just measured, the last one, was under the load. If it was not, it does not
-    /// count, and the load is back.
+    /// Whether the latest slice, which was just measured, was under the load. If it was not, waits until the
+    /// load is back; the slice does not count then.
     pub(super) fn is_under_load(&mut self, block: u32, slice: &Slice) -> Result<bool, Stop> {
         if slice.marks.contains(&Mark::Load) {
             self.wait_for_started_load(block)?;
@@ -146,7 +146,7 @@ impl Runner<'_> {
         if slice.marks.contains(&Mark::Late) {
             return Ok(true);
         }
-        self.load.hear(slice);
+        self.load.note_slice(slice);
         if !self.load.is_odd(slice) {
             if slice.counts() && slice.units > 0.0 {
                 self.load.add_latest(slice);
@@ -154,12 +154,12 @@ impl Runner<'_> {
             return Ok(true);
         }
         let first = self.measured.slices.len().saturating_sub(1);
-        for _ in 0..LOOKS {
-            let look = self.look_at_load(block)?;
-            if self.load.is_odd(&look) {
+        for _ in 0..CHECKS {
+            let check = self.check_load(block)?;
+            if self.load.is_odd(&check) {
                 continue;
             }
-            // A load asks for nothing any more some time before its command has ended.
+            // A load sends its last request some time before its command ends.
             if self.has_load_started_again(slice.start_ns) {
                 self.drop_slice(first);
                 return Ok(false);
@@ -175,15 +175,15 @@ impl Runner<'_> {
         Ok(false)
     }
 
-    /// The same of the first slices of all, from this one on, which there was nothing to compare with:
-    /// whether the load was there until their end.
+    /// The same for the first slices of all, from this one on, which had nothing to compare with: whether the
+    /// load was there until their end.
     pub(super) fn was_under_load(&mut self, block: u32, first: usize) -> Result<bool, Stop> {
         let mut odd = Vec::new();
         for (index, slice) in self.measured.slices.iter().enumerate().skip(first) {
             if !slice.counts() {
                 continue;
             }
-            self.load.hear(slice);
+            self.load.note_slice(slice);
             if self.load.is_odd(slice) {
                 odd.push(index);
             } else if slice.units > 0.0 {
@@ -192,7 +192,7 @@ impl Runner<'_> {
             }
         }
         match odd.first() {
-            Some(&first) if odd.len() > LOOKS => {
+            Some(&first) if odd.len() > CHECKS => {
                 self.wait_for_load(block, first)?;
                 Ok(false)
             }
@@ -200,30 +200,30 @@ impl Runner<'_> {
         }
     }
 
-    /// Whether slices of the end were under the load: nothing is left to wait for.
+    /// Whether the slices at the end, from this one on, were under the load. Does not wait: nothing follows.
     pub(super) fn was_under_load_at_end(&mut self, first: usize) -> bool {
         let mut odd = 0;
         for slice in self.measured.slices.iter().skip(first) {
-            self.load.hear(slice);
+            self.load.note_slice(slice);
             odd = if self.load.is_odd(slice) { odd + 1 } else { 0 };
         }
-        if odd <= LOOKS {
+        if odd <= CHECKS {
             return true;
         }
         self.drop_since(self.measured.slices.len() - odd);
         false
     }
 
-    /// A slice without delays that counts for nothing but this.
-    fn look_at_load(&mut self, block: u32) -> Result<Slice, Stop> {
+    /// Measures a slice without delays, only to check the load.
+    fn check_load(&mut self, block: u32) -> Result<Slice, Stop> {
         let slice = self.measure(block, Treatment::Control, &[])?;
-        self.load.hear(&slice);
+        self.load.note_slice(&slice);
         self.drop_slice(self.measured.slices.len().saturating_sub(1));
         Ok(slice)
     }
 
-    /// Whether the command that makes the load was started again after this time, or no unit had come since,
-    /// before the slice that was just measured. In the slice of the first unit the load may be there in part.
+    /// Whether the load's command was started again after this time, or earlier, with no unit before the
+    /// slice that was just measured. In the slice of the first unit, the load may not be complete.
     pub(super) fn is_load_starting(&mut self, since: Nanos, has_units: bool) -> bool {
         let is_new = self.has_load_started_again(since);
         let was_starting = self.load.is_starting;
@@ -236,7 +236,7 @@ impl Runner<'_> {
         self.subject.load_started_again().is_some_and(|at| at >= since)
     }
 
-    /// Waits, without delays, until units come as before. Slices from the first odd one on are dropped.
+    /// Drops the slices from the first odd one on. Waits, without delays, until units come as before.
     fn wait_for_load(&mut self, block: u32, first: usize) -> Result<(), Stop> {
         self.drop_since(first);
         let Some(odd) = self.measured.slices.get(first).cloned() else { return Ok(()) };
@@ -247,31 +247,30 @@ impl Runner<'_> {
         self.note_change(&odd, &last, now)
     }
 
-    /// The same after the load was started again in the latest slice, which no delay explains, and which is
-    /// no change of the load.
+    /// The same after the load's command was started again in the latest slice. No delay caused that, and it
+    /// does not count as a change of the load.
     fn wait_for_started_load(&mut self, block: u32) -> Result<(), Stop> {
         let Some(odd) = self.measured.slices.last().cloned() else { return Ok(()) };
         self.wait_until_as_before(block, &odd).map(|_| ())
     }
 
-    /// Until when load is waited for, and whether all of the time is over then.
+    /// Until when to wait for the load, and whether all of the time is over then.
     fn waits_for_load_until(&self) -> (Nanos, bool) {
         let patience = self.subject.now() + Nanos::from(self.options.wait_load);
         let ends = self.begun + Nanos::from(self.options.total);
         (patience.min(ends), ends < patience)
     }
 
-    /// Waits, without delays, until units come as before this slice. Returns the last one in which they did
-    /// not.
+    /// Waits, without delays, until units come as before the odd slice. Returns the last odd slice.
     fn wait_until_as_before(&mut self, block: u32, odd: &Slice) -> Result<Slice, Stop> {
         self.subject.set(&[])?;
         let (until, is_all) = self.waits_for_load_until();
-        // The first odd one may have begun under the load.
+        // The first odd slice may have begun under the load.
         let mut last = self.measured.slices.last().unwrap_or(odd).clone();
         let (mut back, mut waits) = (0, 0);
-        while back < BACK {
+        while back < CHECKS_UNTIL_BACK {
             if self.subject.now() >= until {
-                // What was measured before is nearly all that there was time for.
+                // The load was there for nearly all of the time.
                 let was_late =
                     until.0.saturating_sub(odd.start_ns.0) < Nanos::from(self.options.total).0 / LATE;
                 if is_all && was_late {
@@ -279,18 +278,18 @@ impl Runner<'_> {
                     return Err(Stop::TimeWithoutLoad);
                 }
                 let change = self.change(odd, &last, None);
-                let said = load::said(&self.measured, &change);
+                let said = load::describe(&self.measured, &change);
                 self.measured.load_changes.push(change);
                 return Err(Stop::Load(said));
             }
-            // However long it takes, one slice of it is kept.
+            // Keeps one slice of the wait, however long it takes.
             if waits > 0 && back == 0 {
                 self.measured.slices.pop();
             }
-            let look = self.look_at_load(block)?;
+            let check = self.check_load(block)?;
             waits += 1;
-            if self.load.is_odd(&look) {
-                (back, last) = (0, look);
+            if self.load.is_odd(&check) {
+                (back, last) = (0, check);
             } else {
                 back += 1;
             }
@@ -298,8 +297,8 @@ impl Runner<'_> {
         Ok(last)
     }
 
-    /// Keeps that the load was away until then. Where it goes again and again, and each time while something
-    /// is delayed, it goes for that.
+    /// Records that the load was away until this time. Fails if it went away repeatedly, each time while
+    /// functions were delayed: then delays may be the cause.
     fn note_change(&mut self, odd: &Slice, last: &Slice, until: Nanos) -> Result<(), Stop> {
         let change = self.change(odd, last, Some(until));
         self.measured.load_changes.push(change);
@@ -314,7 +313,7 @@ impl Runner<'_> {
             rate: self.load.rate(last),
             calls: self.load.calls_left(),
             unanswered: self.load.under_way,
-            // A command that ends by itself is driven away by no delay.
+            // If its command ended by itself, no delay drove the load away.
             delayed: self.had_delays(odd) && !self.has_load_started_again(odd.start_ns),
         }
     }
@@ -327,7 +326,7 @@ impl Runner<'_> {
         [Some(odd), before].into_iter().flatten().any(|slice| !slice.doses.is_empty())
     }
 
-    /// Drops the slices after the last one that was as before, of those before this one.
+    /// Drops all slices after the last normal one before this one.
     fn drop_since(&mut self, first: usize) {
         let before = self.measured.slices.iter().take(first);
         let is_known = |slice: &Slice| slice.counts() && self.load.is_usual(slice);

@@ -9,30 +9,30 @@ use crate::{
     TargetKind,
     analysis::{
         findings,
-        replay::{Chips, is_chip, told},
+        replay::{Chips, is_chip, replay_so_far},
     },
     chips::design::{Design, Verdict},
     record::{Candidate, PhaseKind, Treatment},
     units::Nanos,
 };
 
-/// A verdict rests on chips of so long a time at least. Other programs disturb a machine for a second, and
-/// then another service is measured.
+/// A verdict rests on chips of at least this time: while another program disturbs the machine for a second,
+/// the service is not itself.
 const MIN_TIME: Duration = Duration::from_secs(5);
-/// But on no more than this part of a short test.
+/// In a short test, one part in this many is enough.
 const MIN_PART: u64 = 3;
-/// No call is delayed by more where nothing else is asked for; and where units are long.
+/// The longest delay of a call, if the user gives none; and of a Python function, if units are long.
 const LONGEST_CALL: Nanos = Nanos(10_000_000);
 const LONGEST_OF_PYTHON: Nanos = Nanos(1_000_000_000);
 
 impl Runner<'_> {
-    /// Asks about these functions or groups.
+    /// Tests these functions or groups.
     pub(super) fn test(&mut self, arms: Vec<Treatment>) -> Result<(), Stop> {
         let time = self.time_left();
         self.begin_phase(PhaseKind::Test, time);
         self.bound_threads(1.0)?;
         self.measured.arms = arms.clone();
-        // The findings go by the same.
+        // The findings use the same.
         let unit = findings::unit(&self.measured).unwrap_or(self.unit);
         let chips = Chips::new(&self.measured, arms, unit);
         let mut design = chips.design(&self.measured);
@@ -48,7 +48,7 @@ impl Runner<'_> {
             let number = self.measured.slices.iter().rposition(|of| of.start_ns == slice.start_ns);
             let is_new = if self.measured.load_changes.len() > changes {
                 // Chips from before the change was noticed are dropped.
-                design = told(&self.measured, unit).design;
+                design = replay_so_far(&self.measured, unit).design;
                 true
             } else if is_chip(&slice, self.measured.by) {
                 let follows = number.is_some_and(|number| number > 0 && last == Some(number - 1));
@@ -63,7 +63,7 @@ impl Runner<'_> {
         }
         self.subject.set(&[])?;
         if !design.is_decided() && design.chips() > 0 {
-            design.look();
+            design.estimate();
             check(&design, &self.measured)?;
         }
         let found = design.found();
@@ -77,7 +77,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// The chips that a verdict needs in the time that is left.
+    /// The least number of chips for a verdict, in the time that is left.
     pub(super) fn min_chips(&self) -> usize {
         if self.options.runs {
             return 0;
@@ -90,7 +90,7 @@ impl Runner<'_> {
     fn doses(&mut self, arms: &[Treatment], drawn: &[(usize, f64)]) -> Vec<(u32, Nanos)> {
         let mut doses = Vec::new();
         let mut drawn = drawn.to_vec();
-        // Doses that the user named may be longer than those that were drawn: not all of these fit then.
+        // Doses that the user gave may be longer than the drawn ones. Then not all functions fit.
         drawn.shuffle(&mut self.random);
         let mut planned = 0.0;
         for (arm, share) in drawn {
@@ -107,8 +107,8 @@ impl Runner<'_> {
         doses
     }
 
-    /// Doses that make these functions together slower by this share of a unit's time, each by what it takes
-    /// itself of their time.
+    /// Doses that make these functions together slower by this share of a unit's time, divided among them by
+    /// own time.
     pub(super) fn doses_of(&self, members: &[u32], share: f64) -> Vec<(u32, Nanos)> {
         let own: Option<Vec<f64>> = members.iter().map(|of| self.measured.own_of(*of)).collect();
         let sum: f64 = own.iter().flatten().sum();
@@ -129,8 +129,8 @@ impl Runner<'_> {
         members.iter().zip(parts).filter_map(dose).filter(|(_, dose)| dose.0 > 0).collect()
     }
 
-    /// The longest delay of a call that makes the mean latency no more than this share longer, where a
-    /// quantile is compared: that may be many times the mean.
+    /// If a quantile is compared, the longest delay of a call that makes the mean latency longer by this
+    /// share at most: the quantile may be many times the mean.
     fn longest_by_mean(&self, candidate: &Candidate, share: f64) -> Nanos {
         let calls = self.measured.calls_per_unit(candidate) * self.measured.share_of_units(candidate);
         match (self.measured.by.quantile(), self.latency) {
@@ -140,10 +140,10 @@ impl Runner<'_> {
     }
 }
 
-/// Ends the experiment where units take less time with delays.
+/// Ends the experiment if units take less time with delays.
 fn check(design: &Design, measured: &crate::record::Measured) -> Result<(), Stop> {
     let is_faster = design.found().iter().any(|found| matches!(found.verdict, Some((Verdict::Faster, _))));
-    // All findings take long.
+    // Computing all findings takes long.
     if !is_faster {
         return Ok(());
     }
@@ -153,8 +153,8 @@ fn check(design: &Design, measured: &crate::record::Measured) -> Result<(), Stop
     }
 }
 
-/// The longest delay of a call, where delays may add so many ns to a unit. In native functions a long delay
-/// can keep a processor from everything else.
+/// The longest delay of a call, if delays may add `slowdown` ns to a unit. A long delay in a native function
+/// can keep everything else from a processor.
 fn longest_call(kind: TargetKind, slowdown: f64) -> Nanos {
     match kind {
         TargetKind::Python => Nanos(slowdown as u64).clamp(LONGEST_CALL, LONGEST_OF_PYTHON),
@@ -162,8 +162,7 @@ fn longest_call(kind: TargetKind, slowdown: f64) -> Nanos {
     }
 }
 
-/// The delay of a call that makes a function so much slower per unit, in ns; not more than a call may be
-/// delayed, and not less than it can be.
+/// The delay of a call that adds this much per unit, in ns: `floor` at least, and `longest` at most.
 fn call_dose(delay_per_unit: f64, calls_per_unit: f64, floor: Nanos, longest: Nanos) -> Nanos {
     if calls_per_unit <= 0.0 {
         return Nanos(0);

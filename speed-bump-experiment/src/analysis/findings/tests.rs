@@ -5,18 +5,18 @@ use crate::{simulated::Function, testing};
 fn what_is_shown_comes_before_what_chance_estimates_higher() {
     let function = Function { calls: 1.0, sensitivity: 1.0, slack: 0.0 };
     let record = testing::measured(&[("f", function, 100)]);
-    let of = |name: &str, verdict, worth| {
-        let factor = Factor::of_candidate(&record, &record.candidates[0]);
+    let factor = |name: &str, verdict, worth| {
+        let factor = Factor::for_candidate(&record, &record.candidates[0]);
         Factor { name: name.to_owned(), verdict, worth: Some(worth), ..factor }
     };
-    let group = Factor { kind: FactorKind::Group, ..of("both", Verdict::Matters, 0.9) };
+    let group = Factor { kind: FactorKind::Group, ..factor("both", Verdict::Matters, 0.9) };
     let mut factors = [
-        of("decided early", Verdict::Undecided, 0.08),
-        of("most", Verdict::Matters, 0.04),
-        of("dismissed", Verdict::Dismissed, 0.0),
-        of("hidden", Verdict::DoesNotMatter, 0.01),
+        factor("decided early", Verdict::Undecided, 0.08),
+        factor("most", Verdict::Matters, 0.04),
+        factor("dismissed", Verdict::Dismissed, 0.0),
+        factor("hidden", Verdict::DoesNotMatter, 0.01),
         group,
-        of("some", Verdict::Matters, 0.03),
+        factor("some", Verdict::Matters, 0.03),
     ];
     rank(&mut factors);
     let names = factors.each_ref().map(|of| of.name.as_str());

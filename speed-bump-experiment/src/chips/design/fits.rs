@@ -1,4 +1,4 @@
-//! The fits of a design: times and doses of chips as they are compared.
+//! The fits of a design, and the times and doses that they compare.
 
 use std::collections::BTreeSet;
 
@@ -15,15 +15,15 @@ use crate::chips::{
 
 /// Units that last longer than this part of a chip end in other chips than they began in.
 const LONG: f64 = 0.5;
-/// Few units last so many times as long as the mean.
+/// Few units last longer than this many times the mean.
 const LONGEST: f64 = 2.0;
-/// The most chips before one whose doses count to it.
+/// Doses of at most this many chips before a chip count to it.
 const MAX_LAGS: usize = 20;
 
 impl Design {
-    /// Each undecided function beside the others. What was decided has left: its estimate is taken out, and
-    /// what that may be off by is common to all of it.
-    pub(super) fn of_each(
+    /// Fits all open functions together. Subtracts what the decided ones show, by their estimates. One column
+    /// of their doses takes up the errors of these estimates.
+    pub(super) fn fit_each(
         &self,
         times: &[f64],
         doses: &DMatrix<f64>,
@@ -48,18 +48,17 @@ impl Design {
         (0..open.len()).map(|column| fit.as_ref().map(|fit| estimated(fit, column))).collect()
     }
 
-    /// What doses of these functions show together, for each of these groups; `None` where too few chips
-    /// tell.
+    /// The sensitivity of each of these groups of functions; `None` if there are too few chips.
     pub fn together(&self, groups: &[Vec<usize>]) -> Option<Vec<Estimated>> {
         let rows: Vec<usize> = (0..self.chips.len()).collect();
-        let found = self.of_groups(groups, &self.doses(), &rows, &self.times(), self.fitting())?;
+        let found = self.fit_groups(groups, &self.doses(), &rows, &self.times(), self.fitting())?;
         let influence = self.influence();
         Some(found.into_iter().map(|of| widened(of, influence)).collect())
     }
 
-    /// How values of these chips move with the doses of each of these groups. Functions that are in none of
-    /// them make one more.
-    fn of_groups(
+    /// How values of these chips move with the doses of each of these groups. All functions in none of them
+    /// are one more group.
+    fn fit_groups(
         &self,
         groups: &[Vec<usize>],
         doses: &DMatrix<f64>,
@@ -76,7 +75,7 @@ impl Design {
         Some((0..groups.len()).map(|column| estimated(&fit, column)).collect())
     }
 
-    /// Times per unit without what the doses added, by the estimates.
+    /// Times per unit, minus what the doses added by the estimates.
     pub fn times_without_doses(&self) -> Vec<f64> {
         let sensitivity = |at: usize| self.found[at].estimated.map_or(0.0, |of| of.sensitivity);
         let without = |(chip, time): (&Chip, f64)| {
@@ -87,8 +86,9 @@ impl Design {
         self.chips.iter().zip(self.times()).map(without).collect()
     }
 
-    /// How other numbers of the chips move with the doses of these functions, by [`Design::doses`]: `None`
-    /// where too few chips have one. The doses of all other functions count together.
+    /// How other numbers of the chips move with the doses of these functions. `doses` are those of
+    /// [`Design::doses`]. `None` if too few chips have a number. The doses of all other functions count
+    /// together.
     pub(crate) fn moves(
         &self,
         doses: &DMatrix<f64>,
@@ -103,7 +103,7 @@ impl Design {
         }
         let values: Vec<f64> = rows.iter().filter_map(|row| values[*row]).collect();
         let alone: Vec<Vec<usize>> = functions.iter().map(|at| vec![*at]).collect();
-        self.of_groups(
+        self.fit_groups(
             &alone,
             doses,
             &rows,
@@ -112,7 +112,7 @@ impl Design {
         )
     }
 
-    /// What each chip says of the time per unit, or of the quantile that is compared.
+    /// The time per unit of each chip or, if a quantile is compared, the chip's influence on it.
     pub(super) fn times(&self) -> Vec<f64> {
         let influence = self.influence().zip(self.quantile);
         let of = |chip: &Chip| {
@@ -123,15 +123,19 @@ impl Design {
         self.chips.iter().map(of).collect()
     }
 
-    /// The quantile that is compared, of the units of all chips.
+    /// The compared quantile, of the units of all chips.
     pub(super) fn influence(&self) -> Option<Influence> {
         let (share, _) = self.quantile?;
-        Influence::of(share, self.rules.max_slowdown, self.chips.iter().map(|chip| chip.latencies.as_slice()))
+        Influence::new(
+            share,
+            self.rules.max_slowdown,
+            self.chips.iter().map(|chip| chip.latencies.as_slice()),
+        )
     }
 
-    /// Units that last long may end in a later chip for a delay. Then one chip has few units that take
-    /// longer, and the next has them with all of its own: so chips count by their units, as the quantile of
-    /// all does.
+    /// How chips are fitted. A delay may move the end of a long unit into a later chip. Then one chip lacks
+    /// units, and the next has them beside its own. So chips weigh by their units then, as they do in the
+    /// quantile of all units.
     pub(super) fn fitting(&self) -> Fitting<'_> {
         let far_off = if self.quantile.is_some() { FarOff::AsOthers } else { FarOff::Less };
         let lags = self.lags();
@@ -146,8 +150,7 @@ impl Design {
         self.latency.filter(|_| span > 0.0).map(|latency| latency / span)
     }
 
-    /// How many chips before one units that end in it may have been under way in, where that is more than a
-    /// part of the one before.
+    /// In how many chips before its last one a unit may have been under way; 0 if units are short.
     fn lags(&self) -> usize {
         match self.chips_of_unit() {
             Some(chips) if chips > LONG => ((LONGEST * chips).ceil() as usize).min(MAX_LAGS),
@@ -155,7 +158,7 @@ impl Design {
         }
     }
 
-    /// Doses as they show: those that were drawn, partly in the chip after.
+    /// The doses as they show: those that were drawn, partly in the next chip.
     pub(crate) fn doses(&self) -> DMatrix<f64> {
         let drawn = self.drawn();
         let follows: Vec<bool> = self.chips.iter().map(|chip| chip.follows).collect();
@@ -163,8 +166,8 @@ impl Design {
         if lags > 0 {
             return carry_over::windowed(&drawn, &follows, lags);
         }
-        // Estimates that noise made would find a share in noise: only what was shown to matter counts by its
-        // own.
+        // With estimates that are noise, the share would be noise too: only functions that matter count by
+        // their own estimates.
         let matters = |found: &Found| {
             let is_shown = matches!(found.verdict, Some((Verdict::Matters, _)));
             found.estimated.filter(|_| is_shown).map_or(0.0, |of| of.sensitivity)
@@ -174,12 +177,12 @@ impl Design {
             sensitivities.fill(1.0);
         }
         let share = carry_over::share(&self.times(), &drawn, &sensitivities, &follows, self.fitting());
-        // The part of their time that units were under way in the chip before, if they end at any time.
+        // The part of their time that units spent in the chip before, if they end at any time.
         let before = self.chips_of_unit().unwrap_or_default() / 2.0;
         carry_over::shifted(&drawn, &follows, share.max(before))
     }
 
-    /// The doses of all chips, as they were drawn, by what was delivered of each function's in all.
+    /// The doses that were drawn in all chips, times the share of all its doses that each function got.
     fn drawn(&self) -> DMatrix<f64> {
         let mut drawn = DMatrix::zeros(self.chips.len(), self.asked.len());
         for (row, chip) in self.chips.iter().enumerate() {
@@ -195,13 +198,13 @@ pub(super) fn estimated(fit: &Fit, at: usize) -> Estimated {
     Estimated { sensitivity: fit.estimates[at], error: fit.errors[at], freedom: fit.freedoms[at] }
 }
 
-/// An estimate with the error of the density at the quantile, by which it is divided.
+/// An estimate whose error includes that of the density at the quantile.
 pub(super) fn widened(of: Estimated, influence: Option<Influence>) -> Estimated {
     let density = influence.map_or(0.0, |influence| influence.error());
     Estimated { error: of.error.hypot(of.sensitivity * density), ..of }
 }
 
-/// A function against all others together, while chips are too few for a fit of each.
+/// Fits a function against the sum of all others, while there are too few chips for a fit of each.
 pub(super) fn alone(
     times: &[f64],
     doses: &DMatrix<f64>,

@@ -13,7 +13,7 @@ fn swept(sensitivities: &[f64], own: &[f64], pace: Pace, seed: u64) -> Swept {
     swept_with(sensitivities, own, pace, 0.5, seed)
 }
 
-/// And so many of them still have the doses from before a change.
+/// The same, if `carry_over` units after a change still have the doses from before it.
 fn swept_with(sensitivities: &[f64], own: &[f64], pace: Pace, carry_over: f64, seed: u64) -> Swept {
     let service = Service {
         sensitivities: sensitivities.to_vec(),
@@ -89,8 +89,8 @@ fn what_shows_in_units_of_the_next_chip_counts() {
     assert!(found.iter().all(|of| (0.85..1.1).contains(of)), "{found:?}");
 }
 
-/// The chips in which each of these functions has a dose, and how many each design takes, for a service in
-/// which `sensitivities` show, where the last two functions are not the service's own code.
+/// For each of four functions, the chips in which it has a dose. Their sensitivities are these, and the last
+/// two functions are not the service's own code.
 fn chips_on(sensitivities: [f64; 4], chips: usize) -> Vec<Vec<usize>> {
     let asked = (0..4).map(|at| Asked { share: Some(0.1), thread: 0, is_first: at < 2 }).collect::<Vec<_>>();
     let mut design = Design::new(asked, Rules { min_chips: 20, ..RULES });
@@ -112,7 +112,7 @@ fn chips_on(sensitivities: [f64; 4], chips: usize) -> Vec<Vec<usize>> {
 
 #[test]
 fn the_services_own_code_has_the_first_turn() {
-    // It stays undecided for longer than its turn takes: then all have a dose.
+    // The first two stay undecided for longer than their turn takes. Then all have a dose.
     let on = chips_on([0.15, 0.15, 1.0, 0.0], 160);
     for at in 0..2 {
         assert!(on[at].iter().filter(|chip| **chip < 80).count() > 10, "{on:?}");
@@ -143,10 +143,9 @@ fn the_others_do_not_wait_for_what_is_decided() {
     assert!(decided < 120, "{decided}");
 }
 
-/// The mean estimates of functions that are called at the beginning of a request, at any time, at its end,
-/// and by nobody who waits, where requests last for so many chips and that is known or not. Each function has
-/// its dose in half of all chips: where draws go by noisy estimates, those that are too high by chance stay
-/// so.
+/// The mean estimates of functions that a request calls at its beginning, at any time, at its end, and never.
+/// Requests last for this many chips. `is_known`: the design knows that. Each function has its dose in half
+/// of all chips: if doses depended on noisy estimates, those that are too high by chance would stay so.
 fn of_long_requests(chips: f64, is_known: bool) -> [f64; 4] {
     const RUNS: u64 = 8;
     let (latency, dose) = (0.3, 0.2);
@@ -157,7 +156,7 @@ fn of_long_requests(chips: f64, is_known: bool) -> [f64; 4] {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let asked = vec![Asked { share: None, thread: 0, is_first: true }; sums.len()];
         let rules = Rules { min_chips: usize::MAX, ..RULES };
-        let mut design = Design::new(asked, rules).of_latency(is_known.then_some(latency * 1e9));
+        let mut design = Design::new(asked, rules).with_latency(is_known.then_some(latency * 1e9));
         while service.now() < 300.0 {
             let is_on = [(); 4].map(|()| random.random_bool(0.5));
             let time = service.chip(&is_on.map(|is| if is { dose } else { 0.0 }), seconds, 0.0);
@@ -167,7 +166,7 @@ fn of_long_requests(chips: f64, is_known: bool) -> [f64; 4] {
             let time = time.unwrap_or(1.0);
             design.add(Chip { time, latencies, units, span, doses, delivered, follows: true });
         }
-        design.look();
+        design.estimate();
         for (sum, found) in sums.iter_mut().zip(design.found()) {
             *sum += found.estimated.unwrap().sensitivity;
         }

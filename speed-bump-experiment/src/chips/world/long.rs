@@ -1,4 +1,4 @@
-//! Requests that last for several chips, and come when they like.
+//! An open loop of requests that last for several chips.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -7,11 +7,11 @@ use super::{Pace, Simulation, exponential, normal, pace::Paces};
 
 /// Latencies are spread log-normally.
 const SPREAD: f64 = 0.25;
-/// When functions are called, as a part of a request without delays; the middle one at any time.
+/// When functions are called, as a part of a request without delays; `None`: at any time.
 const CALLS: [Option<f64>; 3] = [Some(0.0), None, Some(0.999)];
 
-/// Such a service under way. Each request calls the first of its functions as it begins, the second at some
-/// time, and the third before it ends. The others are called by nobody who waits.
+/// Such a service under way. Each request calls the first function as it begins, the second at some time, and
+/// the third before it ends. No request waits for the others.
 #[derive(Debug)]
 pub struct Long {
     random: Pcg64Mcg,
@@ -31,14 +31,14 @@ pub struct Long {
 #[derive(Clone, Copy, Debug)]
 struct UnderWay {
     arrived: f64,
-    /// When it calls each of the first three functions, and ends, but for delays to come.
+    /// When it calls each of the first three functions, and when it ends, without delays to come.
     times: [f64; 4],
     /// How many of these times are over.
     over: usize,
 }
 
 impl Long {
-    /// With so many requests a second that last so many seconds, for so many seconds at most.
+    /// A service with `rate` requests a second, which last `latency` seconds. Runs for `seconds` at most.
     pub fn new(rate: f64, latency: f64, pace: Pace, seconds: f64, seed: u64) -> Self {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let paces = Paces::new(pace, seconds, &mut random);

@@ -1,4 +1,4 @@
-//! An open loop: requests come when they like, whatever the service does, and their latency is what counts.
+//! An open loop: requests come at times of their own, whatever the service does, and latencies are compared.
 //!
 //! One event loop parses a request, asks a device, and answers when that is done. Each function is a step of
 //! the loop, or runs elsewhere.
@@ -14,7 +14,7 @@ const LATENCY: f64 = 0.0112;
 const BEFORE: f64 = 0.0035;
 const AFTER: f64 = 0.0006;
 const DEVICE: f64 = 0.0102;
-/// The loop takes so many times as long, for 0.2 to 2 s, each 8 s on average.
+/// At times the loop takes this many times as long: for 0.2 to 2 s, every 8 s on average.
 const SLOW: f64 = 1.45;
 const BETWEEN_SLOW: f64 = 8.0;
 
@@ -26,17 +26,18 @@ pub struct OpenLoop {
     /// Requests a second.
     rate: f64,
     now: f64,
-    /// When the loop is free.
+    /// When the loop will be free.
     free: f64,
     /// When the next slow time begins, and when it ends.
     slow: (f64, f64),
     next_arrival: f64,
-    /// When the device is done with a request, and when that arrived; the first to be done is the last.
+    /// Requests at the device: when it will be done with each, and when that arrived. The first to be done
+    /// comes last.
     at_device: Vec<(f64, f64)>,
 }
 
 impl OpenLoop {
-    /// With so many requests a second.
+    /// A service with `rate` requests a second.
     pub fn new(rate: f64, seed: u64) -> Self {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let next_arrival = exponential(1.0 / rate, &mut random);
@@ -85,15 +86,14 @@ impl OpenLoop {
         }
     }
 
-    /// The mean latency over so many seconds with these doses, in units without delays.
+    /// The mean latency over this many seconds with these doses, over that without delays.
     fn latency(&mut self, doses: &[f64], seconds: f64) -> Option<f64> {
         let latencies = self.run_until(self.now + seconds, doses);
         let count = latencies.len() as f64;
         (count > 0.0).then(|| latencies.iter().sum::<f64>() / count / LATENCY)
     }
 
-    /// The sensitivity of a function: what a constant dose of so much adds to the latency, over that dose,
-    /// within so many seconds.
+    /// The sensitivity of a function: what a constant dose adds to the latency, over that dose, in `seconds`.
     pub fn sensitivity(rate: f64, function: usize, dose: f64, seconds: f64) -> f64 {
         let latency = |dose: f64| {
             let mut doses = vec![0.0; function + 1];

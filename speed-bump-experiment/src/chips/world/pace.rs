@@ -5,7 +5,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::{exponential, normal};
 
-/// The pace has a value for each so many seconds.
+/// The time between two values of the pace, in seconds.
 const GRID: f64 = 0.005;
 
 /// How the pace of the machine changes.
@@ -13,9 +13,9 @@ const GRID: f64 = 0.005;
 pub enum Pace {
     /// Never.
     Steady,
-    /// By 1.45 for some 4 s at a time.
+    /// 1.45 times as long for some 4 s at a time.
     TwoSpeeds,
-    /// So, and by a tenth within half a second.
+    /// As [`Pace::TwoSpeeds`], and by a tenth within half a second.
     Flicker,
     /// Twice as long for 50 to 200 ms, in 5 % of the time.
     Bursts,
@@ -33,7 +33,7 @@ pub(super) struct Paces {
 }
 
 impl Paces {
-    /// For so many seconds; the last one goes on.
+    /// Paces for this many seconds; the last one goes on.
     pub(super) fn new(pace: Pace, seconds: f64, random: &mut Pcg64Mcg) -> Self {
         let mut sums = vec![0.0];
         let mut sum = 0.0;
@@ -44,7 +44,7 @@ impl Paces {
         Self { sums }
     }
 
-    /// The mean from one time to another.
+    /// The mean pace from one time to another.
     pub(super) fn mean(&self, from: f64, to: f64) -> f64 {
         (self.summed(to) - self.summed(from)) / (to - from)
     }

@@ -17,7 +17,8 @@ pub struct Recording {
 
 impl Recording {
     /// Reads a recording: the time that a chip takes, and then the times per unit of all chips, all in us.
-    /// Lines that begin with `#` say what it is of. `None` where there are no chips, or a number is not one.
+    /// Lines that begin with `#` say what was recorded. `None` if there are no chips, or a number is not
+    /// valid.
     pub fn parse(text: &str) -> Option<Self> {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let numbers: Option<Vec<f64>> =
@@ -41,7 +42,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// One that begins somewhere in its recording.
+    /// A service that begins somewhere in its recording.
     pub fn new(recording: Recording, sensitivities: Vec<f64>, seed: u64) -> Self {
         let next = Pcg64Mcg::seed_from_u64(seed).random_range(0..recording.times.len().max(1));
         Self { recording, sensitivities, next, now: 0.0 }
@@ -64,7 +65,7 @@ impl Simulation for Recorded {
 
     fn chip(&mut self, doses: &[f64], seconds: f64, _left_out: f64) -> Option<f64> {
         self.now += seconds;
-        // At its end the recording goes back, so that the pace does not jump.
+        // At its end the recording runs backwards, so that the pace does not jump.
         let count = self.recording.times.len();
         let at = self.next % (2 * count).max(1);
         self.next += 1;

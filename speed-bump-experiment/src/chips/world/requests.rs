@@ -1,4 +1,4 @@
-//! Requests of two kinds that come when they like, and do not wait for each other: for quantiles of latency.
+//! An open loop of requests of two kinds that do not wait for each other: for quantiles of latency.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -14,8 +14,8 @@ const SPREAD: f64 = 0.25;
 const RARE: f64 = 0.02;
 const LONGER: f64 = 0.012;
 
-/// Such a service under way. The first of its functions is called by each request as it begins, the second by
-/// the rare ones before they end, and the others by nobody who waits.
+/// Such a service under way. Each request calls the first function as it begins. The rare requests call the
+/// second one before they end. No request waits for the others.
 #[derive(Debug)]
 pub struct Requests {
     random: Pcg64Mcg,
@@ -37,12 +37,12 @@ struct UnderWay {
     arrived: f64,
     /// When it calls the second function, or else ends.
     next: f64,
-    /// Whether it has yet to call that.
+    /// Whether it is a rare request that still has to call the second function.
     is_rare: bool,
 }
 
 impl Requests {
-    /// With so many requests a second, for so many seconds at most. Doses are shares of `unit` seconds.
+    /// A service with `rate` requests a second, for `seconds` at most. Doses are shares of `unit` seconds.
     pub fn new(rate: f64, unit: f64, pace: Pace, seconds: f64, seed: u64) -> Self {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let paces = Paces::new(pace, seconds, &mut random);
@@ -74,16 +74,17 @@ impl Requests {
         self.now = end;
     }
 
-    /// The latency, in seconds, that this share of requests has at most under constant doses, within so many
-    /// seconds.
+    /// The latency, in seconds, that this share of requests has at most under constant doses, in a run of
+    /// `seconds`.
     pub fn quantile(share: f64, unit: f64, pace: Pace, doses: &[f64], seconds: f64) -> f64 {
         let mut service = Self::new(100.0, unit, pace, seconds, 7);
         service.run_until(seconds, doses);
-        Influence::of(share, 0.0, [service.latencies().as_slice()]).map_or(f64::NAN, |of| of.quantile() / 1e9)
+        Influence::new(share, 0.0, [service.latencies().as_slice()])
+            .map_or(f64::NAN, |of| of.quantile() / 1e9)
     }
 
-    /// The sensitivity of a function: what constant doses add to the quantile, over the dose. The other one
-    /// that shows has half of it all the time.
+    /// The sensitivity of a function: what a constant dose adds to the quantile, over the dose. The other
+    /// function that shows has half of that dose all the time.
     pub fn sensitivity(share: f64, unit: f64, pace: Pace, function: usize, dose: f64, seconds: f64) -> f64 {
         let quantile = |of_function: f64| {
             let mut doses = vec![dose / 2.0, dose / 2.0, 0.0];
