@@ -4,9 +4,9 @@ use std::{collections::VecDeque, str::FromStr};
 
 use crate::{latencies::LatencyCounts, record::Quantity, subject::Sample, units::Nanos};
 
-/// A bound applies to the last second, or to the last [`UNITS`] units if those took less.
+/// A bound applies to the last units, this many, if they took less than [`SPAN`].
 const UNITS: f64 = 100.0;
-/// Units to which a bound applies.
+/// Otherwise a bound applies to this time, in ns.
 const SPAN: u64 = 1_000_000_000;
 /// With fewer latencies than this, a bound is not checked.
 pub const MIN_LATENCIES: f64 = 5.0;

@@ -1,6 +1,6 @@
-//! Middles and deviations that a few values far off do not spoil.
+//! Medians and deviations, which a few outliers do not spoil.
 
-/// The middle of some values; 0 without any.
+/// The median of some values; 0 without any.
 pub(crate) fn median(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let count = values.len();
@@ -8,7 +8,7 @@ pub(crate) fn median(values: &mut [f64]) -> f64 {
     (at(count.saturating_sub(1) / 2) + at(count / 2)) / 2.0
 }
 
-/// The standard deviation of normal values that are so far from their middle.
+/// The standard deviation of normal values, from their distances to their median.
 pub(crate) fn deviation(far: &mut [f64]) -> f64 {
     /// Half of the values of a normal distribution are within 1 / 1.4826 deviations.
     const OF_MEDIAN: f64 = 1.4826;

@@ -31,11 +31,11 @@ pub use slice::{Delivered, Mark, Slice, Treatment};
 pub use started_load::StartedLoad;
 pub use wait::Wait;
 
-/// The name of this format. What readers would notice changes the number.
+/// The name of this format. A change that readers of records notice changes the number.
 pub const SCHEMA: &str = "speed-bump/experiment/2";
 /// Up to this many functions that a user names are all tried, however little time they take.
 const NAMED: usize = 20;
-/// The one before, which is still read: its slices are taken for chips.
+/// The name of the format before, which can still be read: its slices count as chips.
 pub const SCHEMA_1: &str = "speed-bump/experiment/1";
 
 /// An experiment with its findings.
@@ -146,11 +146,11 @@ pub struct Rules {
     pub threshold: f64,
     /// How much longer a unit may take, as a share of its time.
     pub max_slowdown: f64,
-    /// Chips that a verdict needs: a machine that is disturbed for a moment is not all that it rests on.
+    /// Chips that a verdict needs, so that it does not rest on a moment in which the machine was disturbed.
     #[serde(default)]
     pub min_chips: usize,
-    /// Whether clients send the next request as soon as they have an answer, by the user, or nobody asks for
-    /// the work.
+    /// Whether clients send the next request as soon as they have an answer, as the user says, or there are
+    /// no clients.
     pub closed_loop: bool,
 }
 
@@ -172,7 +172,7 @@ pub struct Candidate {
     pub file: PathBuf,
     /// The line of its definition, if known.
     pub line: Option<u32>,
-    /// The functions whose calls of it are meant, as `caller=` has them; `None`: all calls.
+    /// The callers whose calls are meant, as in `caller=`; `None`: all calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
     /// What kind of function.
@@ -227,7 +227,7 @@ pub struct Census {
 pub enum PhaseKind {
     /// No delays: measures the time per unit and its variation.
     Census,
-    /// All functions at once, with delays that double. Of [`SCHEMA_1`], as the next two.
+    /// All functions at once, with delays that double. Only in records of [`SCHEMA_1`], as the next two.
     Titrate,
     /// Random halves of all functions.
     Screen,
@@ -308,8 +308,8 @@ impl Measured {
     }
 
     /// The candidates that are worth an experiment, by number, if a unit takes `unit` ns: those that are
-    /// called, take enough time to matter, and can have small enough delays. A few that the user named need
-    /// not take enough time.
+    /// called, take enough time to matter, and can have small enough delays. If the user named a few
+    /// functions, they need not take enough time.
     pub fn worth_it(&self, unit: f64) -> impl Iterator<Item = (u32, &Candidate)> {
         let least = self.least_own(unit);
         self.can_be_delayed(unit)
@@ -358,29 +358,29 @@ impl Measured {
     }
 
     /// Calls of a candidate per unit, from the census. If a quantile of latency is compared: per unit that
-    /// calls it. A quantile moves by as much as the units near it do, and not by the mean of all units.
+    /// calls it. A quantile moves as much as the units near it, and not as much as the mean of all units.
     pub fn calls_per_unit(&self, candidate: &Candidate) -> f64 {
         candidate.calls as f64 / self.units_of(candidate)
     }
 
-    /// Own time of a candidate per unit, in ns, as calls are per unit.
+    /// Own time of a candidate per unit, in ns. Units are those of [`Measured::calls_per_unit`].
     pub fn own_per_unit(&self, candidate: &Candidate) -> Option<f64> {
         candidate.own_ns.map(|own| own.0 as f64 / self.units_of(candidate))
     }
 
-    /// Waiting time of a candidate per unit, in ns, as calls are per unit.
+    /// Waiting time of a candidate per unit, in ns. Units are those of [`Measured::calls_per_unit`].
     pub(crate) fn waited_per_unit(&self, candidate: &Candidate) -> Option<f64> {
         candidate.waited_ns.map(|waited| waited.0 as f64 / self.units_of(candidate))
     }
 
-    /// The share of all units that call a candidate, as far as that counts: at most, and 1 unless a quantile
-    /// of latency is compared.
+    /// An upper bound on the share of units that call a candidate; 1 unless a quantile of latency is
+    /// compared.
     pub(crate) fn share_of_units(&self, candidate: &Candidate) -> f64 {
         self.units_of(candidate) / self.census.units.max(1.0)
     }
 
-    /// The units that the calls of a candidate are of. It is not known which units call it: no more than
-    /// there are calls.
+    /// The units among which the calls of a candidate are divided: all or, if a quantile is compared, those
+    /// that call it. How many these are is not known, but no more than there are calls.
     fn units_of(&self, candidate: &Candidate) -> f64 {
         let all = self.census.units.max(1.0);
         match self.by.quantile() {

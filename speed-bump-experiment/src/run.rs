@@ -1,4 +1,4 @@
-//! The experiment itself, phase by phase, on a [`Subject`]. However it ends, no delay is left.
+//! Runs an experiment, phase by phase, on a [`Subject`]. However it ends, no delay is left.
 
 mod arms;
 mod bounded;
@@ -38,39 +38,39 @@ use slices::Edge;
 pub use time::no_room;
 pub use times::{Pace, Times};
 
-/// Without a unit under way for more than this share of the time, a service waits for requests.
+/// A service that has no unit under way for more than this share of the time waits for requests.
 const IDLE: f64 = 0.1;
-/// From so many slices on, a few that are far off do not count.
+/// From this many slices on, outliers do not count.
 const MIN_FOR_MEDIAN: usize = 20;
 
-/// How an experiment is to be done.
+/// The options of an experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// The time that it may take, from the first slice on.
     pub total: Duration,
-    /// What is measured of a slice; by itself where it is not given.
+    /// The measured time of a slice; `None`: chosen from the pace of units.
     pub slice: Option<Duration>,
-    /// Whether functions are looked at together, by where they are defined.
+    /// How functions are grouped, if groups are delayed together.
     pub group: Option<GroupBy>,
-    /// The doses of functions, as shares of a unit's time; the bound of the slow-down where there are none.
+    /// The doses of functions, as shares of a unit's time; none: as the bound on the slow-down allows.
     pub doses: Vec<f64>,
-    /// The longest delay of a call; by itself where it is not given.
+    /// The longest delay of a call; `None`: chosen from the time per unit.
     pub longest_call: Option<Nanos>,
-    /// What the unit's metric has to stay within: beyond it, everything ends.
+    /// Bounds on the unit's metric. The experiment ends if one of them is broken.
     pub bounds: Vec<Bound>,
     /// Whether a slice is a run of a benchmark.
     pub runs: bool,
     /// How long to wait for load that went away.
     pub wait_load: Duration,
-    /// Whether metrics can be read at any time, and in no time: then slices may be short.
+    /// Whether metrics are always up to date and fast to read: then slices may be short.
     pub quick: bool,
-    /// Whether to delay nothing, and record chips alone.
+    /// Whether to delay nothing, and only record chips.
     pub record: bool,
     /// The quantile of latency that is compared, if one is, as a share of units.
     pub quantile: Option<f64>,
 }
 
-/// What an experiment is doing.
+/// What an experiment is doing now.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Now {
     /// Phase that runs now.
@@ -79,12 +79,12 @@ pub struct Now {
     pub ends: Nanos,
     /// By what share a unit of the last slice took longer than one without delays.
     pub slowdown: Option<f64>,
-    /// Until when it waits for load that went away, without delays; `None` where it does not.
+    /// Until when it waits, without delays, for load that went away; `None` if it does not wait.
     pub waits_for_load: Option<Nanos>,
 }
 
 impl Options {
-    /// One of so long, where nothing else is asked for.
+    /// An experiment of this length, with the defaults for all else.
     pub fn new(total: Duration) -> Self {
         Self {
             total,
@@ -102,8 +102,8 @@ impl Options {
     }
 }
 
-/// Does an experiment. `measured` has the candidates, and is returned with phases and slices; `watch` is
-/// called after each slice.
+/// Runs an experiment. `measured` has the candidates, and is returned with phases and slices. Calls `watch`
+/// after each slice.
 pub fn run(
     subject: &mut dyn Subject,
     options: &Options,
@@ -113,7 +113,7 @@ pub fn run(
     let random = Pcg64Mcg::seed_from_u64(measured.seed);
     let unit = measured.census.time_per_unit();
     let Census { start_ns, end_ns, .. } = measured.census;
-    // A census is of one run.
+    // In the census, the benchmark ran once.
     let first = if options.runs { end_ns.0.saturating_sub(start_ns.0) as f64 } else { unit };
     let pace = Pace { unit: first, under_way: None };
     let times = times(options, pace);
@@ -145,7 +145,7 @@ pub fn run(
         match stop {
             Stop::Guard(why) => runner.measured.guard = Some(why),
             Stop::Invalid(why) => runner.measured.invalid = Some(why),
-            // Delays are over then, and what was measured with them is whole.
+            // All delays were over: what was measured with them is complete.
             Stop::Metric(_) | Stop::Subject(SubjectError::Metric(_))
                 if runner.phase == PhaseKind::Recover => {}
             Stop::Metric(_) | Stop::Subject(SubjectError::Metric(_)) => {
@@ -155,7 +155,7 @@ pub fn run(
         }
         runner.end_phase("stopped");
     }
-    // Whatever happened: links that are gone delay nothing anyway.
+    // An error does no harm: links that are gone delay nothing.
     let _ = runner.subject.set(&[]);
     runner.measured
 }
@@ -179,9 +179,9 @@ enum Stop {
     Invalid(String),
 }
 
-/// How the time is divided.
+/// Divides the time of an experiment.
 pub fn times(options: &Options, pace: Pace) -> Times {
-    if options.runs { Times::of_runs(options.total, pace.unit) } else { Times::new(options, pace) }
+    if options.runs { Times::for_runs(options.total, pace.unit) } else { Times::new(options, pace) }
 }
 
 /// An experiment under way.
@@ -199,7 +199,7 @@ struct Runner<'a> {
     latency: Option<f64>,
     /// By what share slices without delays differ from each other.
     noise: f64,
-    /// What the unit's metric said lately.
+    /// The latest samples of the unit's metric.
     window: Window,
     readings: Readings,
     load: Load,
@@ -219,7 +219,7 @@ impl Runner<'_> {
         self.choose_measure();
         let arms = arms(&mut self.measured, self.unit, self.options.group);
         let unit = if self.options.runs { self.pace_of_runs() } else { self.pace };
-        // Little's law. The units that a quantile is about take as long as that.
+        // Little's law. Units at a quantile take as long as the quantile says.
         let compared = self.measured.by.quantile().map(|_| self.unit);
         let latency = compared.or(self.latency).filter(|_| self.options.quick);
         let under_way = latency.map(|latency| latency / self.pace);
@@ -235,14 +235,14 @@ impl Runner<'_> {
             return Ok(());
         }
         self.measured.rules.min_chips = self.min_chips();
-        self.tell_forecast(&arms);
+        self.add_forecast(&arms);
         self.test(arms)?;
         self.ladder()?;
         self.recover()
     }
 
-    /// Adds to what is said of the census when the experiment will be able to tell what.
-    fn tell_forecast(&mut self, arms: &[Treatment]) {
+    /// Adds a forecast to the outcome of the census: when functions of which worth will have verdicts.
+    fn add_forecast(&mut self, arms: &[Treatment]) {
         let asked = Chips::new(&self.measured, arms.to_vec(), self.unit).asked(&self.measured);
         let total = Nanos::from(self.options.total);
         let noise = self.noise_of_influence().unwrap_or(self.noise);
@@ -265,8 +265,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Where no unit is under way for a part of the time, requests come when they like: their latency counts,
-    /// and not how many there are.
+    /// If no unit is under way for a part of the time, arrivals set the throughput. Then the experiment
+    /// compares latencies.
     fn choose_measure(&mut self) {
         let is_idle = findings::idle(&self.measured).is_some_and(|share| share > IDLE);
         let is_open = is_idle && self.latency.is_some() && !self.measured.rules.closed_loop;
@@ -277,7 +277,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Whether the service is as before.
+    /// Measures without delays, to check that the service is as before.
     fn recover(&mut self) -> Result<(), Stop> {
         self.begin_phase(PhaseKind::Recover, Nanos(0));
         let first = self.measured.slices.len();
@@ -316,7 +316,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Takes what a unit takes from the slices without delays of a phase.
+    /// Sets the time per unit from the slices of a phase that have no delays.
     fn learn_unit(&mut self, phase: PhaseKind) {
         let controls = self.measured.of_phase(phase).filter(|slice| slice.treatment == Treatment::Control);
         let (mut span, mut units, mut latency) = (0.0, 0.0, Some(0.0));
@@ -334,15 +334,15 @@ impl Runner<'_> {
                 (_, Some(quantile), _) => quantile.quantile(),
                 (_, None, Some(latency)) => latency,
             };
-            // Later, the guard compares with the latest slice.
+            // After the census, the guard compares with the latest slices.
             if phase == PhaseKind::Census {
                 (self.pace, self.latency) = (pace, latency);
             }
         }
     }
 
-    /// By what share of the quantile that is compared slices without delays differ in what they say of it;
-    /// `None` if no quantile is compared.
+    /// The noise of the compared quantile: how much slices without delays differ in their influence on it, as
+    /// a share of the quantile. `None` if no quantile is compared.
     fn noise_of_influence(&self) -> Option<f64> {
         let controls = || self.measured.of_phase(PhaseKind::Census);
         let influence = findings::influence(&self.measured, controls())?;
@@ -350,14 +350,14 @@ impl Runner<'_> {
         let mean = said.iter().sum::<f64>() / said.len().max(1) as f64;
         let squares: f64 = said.iter().map(|of| (of - mean).powi(2)).sum();
         let deviation = (squares / (said.len() as f64 - 1.0).max(1.0)).sqrt();
-        // The chips have other lengths.
+        // Chips do not have the length of these slices.
         let of_census = controls().map(Slice::span).sum::<f64>() / said.len().max(1) as f64;
         let longer = of_census / (self.times.slice.0 as f64).max(1.0);
         Some(deviation / influence.quantile() * longer.sqrt())
     }
 
-    /// By what share slices without delays differ from each other: from the one before, so that what changes
-    /// slowly is not in it; and where there are many, without those that are far off.
+    /// By what share slices without delays differ from the slice before: slow changes are not noise. If there
+    /// are many slices, outliers do not count.
     fn noise(&self, phase: PhaseKind) -> f64 {
         let controls = self.measured.of_phase(phase).filter(|slice| slice.treatment == Treatment::Control);
         let times: Vec<f64> = controls.map(|slice| slice.time_per_unit(self.measured.by)).collect();

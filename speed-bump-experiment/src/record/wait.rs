@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// A function in which threads that do units waited. Nobody can make that time free, so it is told, and not
-/// ranked.
+/// A function in which threads that do units waited. No change of code can save that time, so reports list it
+/// without a rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Wait {
     /// Its qualified name: the service's own function where there is one, with all that it calls.

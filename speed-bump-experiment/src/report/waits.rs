@@ -3,16 +3,16 @@
 use super::words::name_and_place_of;
 use crate::{printable::printable_name, record::Wait};
 
-/// Waits that are told.
-const TOLD: usize = 3;
-/// The smallest share that is told.
-const LEAST: f64 = 0.01;
+/// The most waits that the line has.
+const MAX_LISTED: usize = 3;
+/// Waits with a smaller share are not listed.
+const MIN_SHARE: f64 = 0.01;
 
 /// `the service waits: 71 % of the time in sleep (do_GET (app.py:12)), 5 % in recv (…)`; `None` without
 /// waits.
 pub(super) fn line(waits: &[Wait]) -> Option<String> {
-    let mut told = waits.iter().filter(|wait| wait.share >= LEAST);
-    let first: Vec<&Wait> = told.by_ref().take(TOLD).collect();
+    let mut listed = waits.iter().filter(|wait| wait.share >= MIN_SHARE);
+    let first: Vec<&Wait> = listed.by_ref().take(MAX_LISTED).collect();
     let one = |(place, wait): (usize, &&Wait)| {
         let of_time = if place == 0 { " of the time" } else { "" };
         let function = name_and_place_of(&wait.name, Some(&wait.file), wait.line);
@@ -25,8 +25,8 @@ pub(super) fn line(waits: &[Wait]) -> Option<String> {
         )
     };
     let mut parts: Vec<String> = first.iter().enumerate().map(one).collect();
-    let rest: f64 = told.map(|wait| wait.share).sum();
-    if rest >= LEAST {
+    let rest: f64 = listed.map(|wait| wait.share).sum();
+    if rest >= MIN_SHARE {
         parts.push(format!("{:.0} % elsewhere", rest * 100.0));
     }
     (!parts.is_empty()).then(|| format!("the service waits: {}", parts.join(", ")))

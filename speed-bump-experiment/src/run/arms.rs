@@ -1,12 +1,12 @@
-//! What an experiment asks about.
+//! The arms of an experiment: the functions, or groups of them, that it asks about.
 
 use crate::{
     groups::{GroupBy, groups},
     record::{Measured, Treatment},
 };
 
-/// The functions, or groups of them, that are worth an experiment where a unit takes this many ns, the one
-/// with the most time of its own first. Groups become part of the record.
+/// The functions or groups that are worth an experiment if a unit takes `unit` ns, by own time, the longest
+/// first. Adds the groups to the record.
 pub(crate) fn arms(measured: &mut Measured, unit: f64, by: Option<GroupBy>) -> Vec<Treatment> {
     let mut arms: Vec<Treatment> = match by {
         None => {
@@ -53,7 +53,7 @@ mod tests {
         assert_eq!(arms(&mut measured, 1e6, None).len(), 2);
         measured.sampling = Some(Sampling::default());
         assert_eq!(arms(&mut measured, 1e6, None).len(), 1);
-        // Of a thousand, the time is for those that may matter.
+        // Of a thousand functions, only those that may matter are tried.
         let many: Vec<(String, u64)> =
             (0..1_000).map(|of| (format!("f{of}"), u64::from(of < 3) * 300)).collect();
         let many: Vec<_> = many.iter().map(|(name, own)| (name.as_str(), function, *own)).collect();

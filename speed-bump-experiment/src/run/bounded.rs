@@ -1,19 +1,19 @@
-//! The bound on what each thread is delayed, which the session keeps to by itself: no mistake of the plan, or
-//! of what the plan goes by, makes a thread slower than that.
+//! Bounds how much each thread is delayed. The session enforces the bound, so that no error in a plan, or in
+//! the numbers behind it, makes a thread slower than that.
 //!
-//! A test plans up to twice the slow-down that is allowed for one thread, where most of it is hidden. The
-//! ladder plans more for a function of which next to nothing shows: then the bound rises, and no earlier.
+//! A test plans delays of up to twice the allowed slow-down for one thread, if most of them are hidden. The
+//! ladder plans longer delays for a function whose delays hardly show. Only then does the bound rise.
 
 use super::{Runner, Stop};
 use crate::units::Nanos;
 
-/// A bound is for windows of this length, or of one unit where that takes longer.
+/// A bound applies to windows of this length, or of one unit if that takes longer.
 const WINDOW_NS: f64 = 1e8;
-/// What one thread may be delayed, as a multiple of the slow-down that is allowed.
+/// How much one thread may be delayed, as a multiple of the allowed slow-down.
 const OF_THREAD: f64 = 2.0;
 
 impl Runner<'_> {
-    /// Bounds what each thread is delayed, for a plan of up to so many times the slow-down that is allowed.
+    /// Bounds how much each thread is delayed, for a plan of up to `times` the allowed slow-down.
     pub(super) fn bound_threads(&mut self, times: f64) -> Result<(), Stop> {
         let most = self.options.doses.iter().copied().fold(self.measured.rules.max_slowdown, f64::max);
         let unit = self.unit.max(self.pace).max(self.latency.unwrap_or_default());
@@ -22,12 +22,12 @@ impl Runner<'_> {
     }
 }
 
-/// The share of its time that a thread may be delayed, and the window, where functions are delayed by this
-/// share of a unit at most.
+/// The share of its time for which a thread may be delayed, and the window, if functions are delayed by at
+/// most `most` of a unit.
 fn bound(most: f64, unit: f64) -> (f64, Nanos) {
     let planned = OF_THREAD * most;
     let share = planned.min(1.0);
-    // The longest delay that is planned has room: as many units as it takes, where a thread has no more time.
+    // The window has room for the longest planned delay: several units, if a delay takes longer than one.
     (share, Nanos((unit * planned / share).max(WINDOW_NS) as u64))
 }
 

@@ -1,4 +1,4 @@
-//! The first phase: what a unit takes without delays, and how that varies.
+//! The first phase: measures the time per unit without delays, and how much it varies.
 
 use super::{Runner, Stop, steps::Steps};
 use crate::{
@@ -6,22 +6,22 @@ use crate::{
     units::Nanos,
 };
 
-/// Slices without delays before the first delay, at least.
+/// The least number of slices before the first delay.
 pub(super) const CENSUS_SLICES: u32 = 8;
-/// And where each is a run of a benchmark.
+/// The same if each slice is a run of a benchmark.
 const CENSUS_RUNS: u32 = 4;
-/// So often it is looked at whether the service has settled.
+/// The most rounds of slices that wait for the service to settle.
 const CENSUS_ROUNDS: u32 = 3;
-/// A service has not settled while units take so much more or less time in the second half of a census.
+/// A service has not settled if units take more or less time, by this share, in the second half of a round.
 const UNSETTLED: f64 = 0.03;
-/// And that by so many standard errors.
+/// It has settled if the difference is less than this many standard errors.
 const UNSETTLED_ERRORS: f64 = 4.0;
-/// Slices differ by this at least: few of them may be alike by chance.
+/// The least noise that is assumed: a few slices may be alike by chance.
 const MIN_NOISE: f64 = 0.005;
 
 impl Runner<'_> {
-    /// What a unit takes without delays, and how that varies. While a service still changes by itself, it is
-    /// looked at again.
+    /// Measures the time per unit without delays, and how much it varies. Starts again while the service
+    /// still changes by itself.
     pub(super) fn census(&mut self) -> Result<(), Stop> {
         self.begin_phase(PhaseKind::Census, self.times.census);
         let least = if self.options.runs { CENSUS_RUNS } else { CENSUS_SLICES };
@@ -44,7 +44,7 @@ impl Runner<'_> {
             if round == 1 {
                 self.check_steps(&steps, slices)?;
                 if rounds > 1 && !self.was_under_load(block, first)? {
-                    self.leave_unsettled(first);
+                    self.mark_unsettled(first);
                     continue;
                 }
             }
@@ -54,7 +54,7 @@ impl Runner<'_> {
             if change.is_none() || round == rounds {
                 break;
             }
-            self.leave_unsettled(first);
+            self.mark_unsettled(first);
         }
         // The sum of none is -0.0.
         let units = self.measured.of_phase(PhaseKind::Census).map(|slice| slice.units).sum::<f64>().abs();
@@ -86,14 +86,14 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Has slices of the census from this one on not count, as the service was still changing.
-    fn leave_unsettled(&mut self, first: usize) {
+    /// Marks slices of the census, from this one on, as unsettled: they do not count.
+    fn mark_unsettled(&mut self, first: usize) {
         let unsettled = self.measured.slices.iter_mut().skip(first);
         unsettled.filter(|slice| slice.counts()).for_each(|slice| slice.marks.push(Mark::Unsettled));
     }
 
-    /// By what share units took longer in the second half of the slices from this one on, where that is more
-    /// than noise makes of it.
+    /// By what share units took longer in the second half of the slices from this one on; `None` if that may
+    /// be noise.
     fn change_since(&self, first: usize) -> Option<f64> {
         let of: Vec<&Slice> =
             self.measured.slices.iter().skip(first).filter(|slice| slice.counts()).collect();

@@ -1,4 +1,4 @@
-//! Readings of the metrics: they have to take little of a slice, and what they count only grows.
+//! Readings of the metrics. A reading has to take little of a slice, and a counter only grows.
 
 use super::{Runner, Stop};
 use crate::{
@@ -7,32 +7,32 @@ use crate::{
     units::Nanos,
 };
 
-/// Readings in a row of which each takes longer than a slice are no moment of the machine's when they take so
-/// long together.
+/// A metric is too slow if consecutive readings, each longer than a slice, take this long together. Less may
+/// be a bad moment of the machine.
 const SLOW: Nanos = Nanos(3_000_000_000);
 
-/// What is known of them.
+/// How long readings took, and what the latest one counted.
 #[derive(Debug, Default)]
 pub(super) struct Readings {
-    /// Those of the unit's own metric.
+    /// Slow readings of the unit's own metric.
     unit: Slow,
-    /// Those of further metrics.
+    /// Slow readings of further metrics.
     further: Slow,
-    /// Units of the latest one.
+    /// Units in the latest reading.
     units: f64,
 }
 
-/// The latest readings, as far as each took longer than a slice.
+/// The latest consecutive readings that each took longer than a slice.
 #[derive(Debug, Default)]
 struct Slow {
-    /// What they took together.
+    /// Their total time.
     sum: Nanos,
-    /// What the longest one took.
+    /// The time of the longest one.
     longest: Nanos,
 }
 
 impl Slow {
-    /// Whether they are too many, with this one.
+    /// Adds a reading. Returns whether the metric is too slow.
     fn add(&mut self, took: Nanos, slice: Nanos) -> bool {
         if took <= slice {
             *self = Self::default();
@@ -44,14 +44,14 @@ impl Slow {
 }
 
 impl Runner<'_> {
-    /// A sample. Beyond a bound, delays end.
-    pub(super) fn look(&mut self) -> Result<Sample, Stop> {
+    /// Reads a sample. Ends all delays if it breaks a bound.
+    pub(super) fn sample(&mut self) -> Result<Sample, Stop> {
         let sample = self.timed(|subject| subject.sample(), |readings| &mut readings.unit)?;
         let before = std::mem::replace(&mut self.readings.units, sample.units);
         if sample.units < before {
             return Err(Stop::Metric(format!(
-                "{} jumped back, from {before} to {}: a counter that begins anew, as of a worker that was \
-                 replaced, is no measure of work",
+                "{} jumped back, from {before} to {}: a counter that starts again, as when a worker is \
+                 replaced, does not measure work",
                 self.measured.unit.source, sample.units
             )));
         }
@@ -66,17 +66,17 @@ impl Runner<'_> {
         Ok(sample)
     }
 
-    /// What further metrics have counted.
-    pub(super) fn look_further(&mut self) -> Result<Vec<(Nanos, Option<Reading>)>, Stop> {
+    /// Reads the further metrics.
+    pub(super) fn read_further(&mut self) -> Result<Vec<(Nanos, Option<Reading>)>, Stop> {
         if self.options.runs {
-            // Beside the runs, which have their own time.
+            // Between runs, which have their own time.
             return Ok(self.subject.further()?);
         }
         self.timed(|subject| subject.further(), |readings| &mut readings.further)
     }
 
-    /// Reads something. Where that takes longer than a slice, again and again, slices are none: delays last
-    /// longer than they are to, and nobody sees what they do meanwhile.
+    /// Reads something. Fails if that takes longer than a slice, again and again: delays would last longer
+    /// than planned, and no guard would check them meanwhile.
     fn timed<T>(
         &mut self,
         read: impl FnOnce(&mut dyn Subject) -> Result<T, SubjectError>,

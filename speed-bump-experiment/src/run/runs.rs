@@ -2,21 +2,21 @@
 
 use super::{
     Runner, Stop,
-    slices::{LOOKS, delivered},
+    slices::{GUARD_PERIOD, delivered},
 };
 use crate::{
     record::{Census, PhaseKind, Slice, Treatment},
     units::Nanos,
 };
 
-/// A run that takes so many times what the longest one took may never end.
+/// A run that takes more than this many times as long as the longest one may never end.
 const HANGS: u64 = 2;
-/// So often it is looked whether the run has ended.
-const ENDS: Nanos = Nanos(10_000_000);
+/// How often to poll for the end of a run.
+const POLL: Nanos = Nanos(10_000_000);
 
 impl Runner<'_> {
-    /// Runs the benchmark with these doses. It goes on where it gets slower than a service may: half a run
-    /// says nothing, and nobody waits for it.
+    /// Runs the benchmark with these doses. Lets it go on if it gets slower than a service may: half a run
+    /// says nothing, and no client waits for it.
     pub(super) fn run_of_benchmark(
         &mut self,
         block: u32,
@@ -24,22 +24,22 @@ impl Runner<'_> {
         doses: &[(u32, Nanos)],
     ) -> Result<Slice, Stop> {
         self.subject.set(doses)?;
-        let (start, before) = (self.look()?, self.look_further()?);
+        let (start, before) = (self.sample()?, self.read_further()?);
         self.subject.begin_run()?;
-        let mut looked = start.at;
+        let mut checked = start.at;
         let run = loop {
             let now = self.subject.now();
-            self.subject.wait_until(now + ENDS)?;
+            self.subject.wait_until(now + POLL)?;
             if let Some(run) = self.subject.finished_run()? {
                 break run;
             }
             self.check_run(start.at, now)?;
-            if now.0.saturating_sub(looked.0) >= LOOKS.0 {
-                looked = now;
-                self.look()?;
+            if now.0.saturating_sub(checked.0) >= GUARD_PERIOD.0 {
+                checked = now;
+                self.sample()?;
             }
         };
-        let (end, after) = (self.look()?, self.look_further()?);
+        let (end, after) = (self.sample()?, self.read_further()?);
         let slice = Slice {
             phase: self.phase,
             block,
@@ -59,11 +59,11 @@ impl Runner<'_> {
             marks: Vec::new(),
         };
         let slice = self.keep(slice);
-        self.follow(&slice);
+        self.update_pace(&slice);
         Ok(slice)
     }
 
-    /// Ends a run that hangs when all of the time is up.
+    /// Ends a run that hangs once all of the time is up.
     fn check_run(&self, start: Nanos, now: Nanos) -> Result<(), Stop> {
         let took = now.0.saturating_sub(start.0);
         let Census { start_ns, end_ns, .. } = self.measured.census;
@@ -81,7 +81,7 @@ impl Runner<'_> {
         )))
     }
 
-    /// What a run without delays takes, in ns.
+    /// The mean time of a run without delays, in ns.
     pub(super) fn pace_of_runs(&self) -> f64 {
         let spans: Vec<f64> = self.measured.of_phase(PhaseKind::Census).map(Slice::span).collect();
         spans.iter().sum::<f64>() / spans.len().max(1) as f64

@@ -1,4 +1,4 @@
-//! One slice: doses, what settles, what is measured, and the guard that looks on.
+//! One slice: sets doses, lets them settle, and measures, while the guard checks the service.
 
 use std::collections::BTreeMap;
 
@@ -14,23 +14,23 @@ use crate::{
     units::Nanos,
 };
 
-/// How often the guard looks.
-pub(super) const LOOKS: Nanos = Nanos(100_000_000);
-/// The guard compares with the middle of so many slices.
+/// How often the guard checks the service.
+pub(super) const GUARD_PERIOD: Nanos = Nanos(100_000_000);
+/// The guard compares with the median of this many slices.
 const LATEST: usize = 16;
-/// A slow-down is believed from this many times on by which slices without delays differ.
+/// A slow-down counts if it is at least this many times the noise of slices without delays.
 const BELIEVED: f64 = 2.0;
-/// From this many ns on the ends of slices wait for a unit to be done.
+/// If units take longer than this, in ns, slices end when a unit is done.
 const LONG_UNIT: f64 = 2e6;
-/// In pieces of so many a unit.
+/// How often to poll for that, per unit.
 const EDGE_PIECES: f64 = 32.0;
-/// At most for so many units.
+/// How long to wait for that at most, in units.
 const EDGE_UNITS: f64 = 2.0;
-/// The tool is late if a slice takes so much longer than planned, or twice as long: it was stopped, or had no
-/// processor. What it counts is from edge to edge, so that less does no harm.
+/// The tool is late if a slice takes longer than planned by its own length, and by this at least: the tool
+/// was stopped, or had no processor. Less does no harm, since it counts from edge to edge.
 const LATE: Nanos = Nanos(100_000_000);
 
-/// What was counted at a moment that the guard compares with.
+/// The counts at a time that the guard compares with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Edge {
     at: Nanos,
@@ -45,8 +45,8 @@ impl Edge {
 }
 
 impl Runner<'_> {
-    /// A slice with these doses under the load. Where that was not there, it is waited for, and the slice is
-    /// measured again.
+    /// Measures a slice with these doses. If the load was not there, waits for it and measures the slice
+    /// again.
     pub(super) fn slice(
         &mut self,
         block: u32,
@@ -60,21 +60,21 @@ impl Runner<'_> {
         loop {
             let slice = self.measure(block, treatment, doses)?;
             if self.is_under_load(block, &slice)? {
-                // Without delays, none fails for them.
+                // Without delays, no request fails because of them.
                 if !doses.is_empty()
                     && slice.failed.is_some_and(|failed| failed > 0.0)
                     && let Some(why) = failed(&self.measured)
                 {
                     return Err(Stop::Invalid(why));
                 }
-                self.follow(&slice);
+                self.update_pace(&slice);
                 return Ok(slice);
             }
         }
     }
 
-    /// Measures a slice with these doses, and keeps it. Where units get slower than they may, delays end, and
-    /// so does the slice.
+    /// Measures a slice with these doses, and keeps it. If units get slower than they may, ends all delays
+    /// and the slice.
     pub(super) fn measure(
         &mut self,
         block: u32,
@@ -84,11 +84,11 @@ impl Runner<'_> {
         let in_force = self.subject.set(doses)?;
         let from = in_force + self.times.burn_in;
         let to = from + self.times.slice;
-        let first = self.look()?;
+        let first = self.sample()?;
         self.note_edge(&first);
         let mut guarded = self.watch_until(from)?;
         let start = self.edge(guarded)?;
-        let before = self.look_further()?;
+        let before = self.read_further()?;
         if !guarded {
             guarded = self.watch_until(to)?;
         }
@@ -96,7 +96,7 @@ impl Runner<'_> {
         if guarded {
             self.subject.set(&[])?;
         }
-        let after = self.look_further()?;
+        let after = self.read_further()?;
         self.load.note_calls(&start, &end);
         let allowed = self.times.slice.0.max(LATE.0)
             + if self.pace < LONG_UNIT { 0 } else { (self.pace * EDGE_UNITS) as u64 };
@@ -138,7 +138,7 @@ impl Runner<'_> {
         Ok(self.keep(slice))
     }
 
-    /// Keeps a slice, and shows it.
+    /// Adds a slice to the record, and shows it to `watch`.
     pub(super) fn keep(&mut self, slice: Slice) -> Slice {
         self.measured.slices.push(slice.clone());
         let slowdown = self.slowdown(&slice);
@@ -147,7 +147,7 @@ impl Runner<'_> {
         slice
     }
 
-    /// What further metrics did between two readings, by their names.
+    /// The further metrics between two readings, by name.
     pub(super) fn further(
         &self,
         before: &[(Nanos, Option<Reading>)],
@@ -157,10 +157,10 @@ impl Runner<'_> {
         self.measured.metrics.iter().zip(before.iter().zip(after)).filter_map(of).collect()
     }
 
-    /// A sample for the edge of a slice: where units take long, right after one was done, so that no part of
-    /// one is lost. `at_once`: now.
+    /// Reads a sample for the edge of a slice. If units take long, waits until one is done, so that no part
+    /// of a unit is lost. `at_once`: does not wait.
     fn edge(&mut self, at_once: bool) -> Result<Sample, Stop> {
-        let mut sample = self.look()?;
+        let mut sample = self.sample()?;
         if at_once || self.pace < LONG_UNIT {
             return Ok(sample);
         }
@@ -168,33 +168,33 @@ impl Runner<'_> {
         let until = sample.at + Nanos((self.pace * EDGE_UNITS) as u64);
         while sample.units == before && sample.at < until {
             self.subject.wait_until(sample.at + piece)?;
-            sample = self.look()?;
+            sample = self.sample()?;
         }
         Ok(sample)
     }
 
-    /// Keeps what was counted at the beginning of a slice, for the guard.
+    /// Keeps the counts at the beginning of a slice, for the guard.
     fn note_edge(&mut self, sample: &Sample) {
-        let is_old = |edge: &Edge| sample.at.0.saturating_sub(edge.at.0) >= LOOKS.0;
+        let is_old = |edge: &Edge| sample.at.0.saturating_sub(edge.at.0) >= GUARD_PERIOD.0;
         while self.edges.get(1).is_some_and(is_old) {
             self.edges.pop_front();
         }
         self.edges.push_back(Edge::new(sample));
     }
 
-    /// Waits until then; `true`: units got too slow, and it did not wait any longer.
+    /// Waits until this time. Returns `true`, and earlier, if units got too slow.
     fn watch_until(&mut self, time: Nanos) -> Result<bool, Stop> {
-        // All slices are handled alike, those without delays too: looking costs the service a little, and
-        // what ends at a slow moment looks slow.
+        // Slices without delays are treated alike: samples cost the service a little, and a slice that ends
+        // at a slow moment looks slow.
         loop {
             let now = self.subject.now();
             if now >= time {
                 return Ok(false);
             }
-            self.subject.wait_until((now + LOOKS).min(time))?;
-            let sample = self.look()?;
-            // Within less, a few units that take long would look like all of them.
-            let is_due = |edge: &&Edge| sample.at.0.saturating_sub(edge.at.0) >= LOOKS.0;
+            self.subject.wait_until((now + GUARD_PERIOD).min(time))?;
+            let sample = self.sample()?;
+            // In less time, a few slow units would look like all of them.
+            let is_due = |edge: &&Edge| sample.at.0.saturating_sub(edge.at.0) >= GUARD_PERIOD.0;
             let since = self.edges.iter().rev().find(is_due).copied();
             if self.is_guarded() && since.is_some_and(|since| self.is_too_slow(since, Edge::new(&sample))) {
                 self.edges.clear();
@@ -203,9 +203,9 @@ impl Runner<'_> {
         }
     }
 
-    /// Takes what the guard compares with from the latest slices: a service gets slower and faster by itself,
-    /// and what others are slowed down by is counted from there.
-    pub(super) fn follow(&mut self, slice: &Slice) {
+    /// Sets what the guard compares with from the latest slices: a service gets slower and faster by itself,
+    /// and slow-downs count from there.
+    pub(super) fn update_pace(&mut self, slice: &Slice) {
         if !self.is_guarded() || slice.units < 1.0 {
             return;
         }
@@ -220,13 +220,13 @@ impl Runner<'_> {
         }
     }
 
-    /// Whether this is a phase with delays: before and after it there is nothing to end, and before it it is
-    /// not known what is slow.
+    /// Whether this is a phase with delays. Other phases have no delays to end, and before the test it is
+    /// unknown what is slow.
     fn is_guarded(&self) -> bool {
         matches!(self.phase, PhaseKind::Test | PhaseKind::Ladder)
     }
 
-    /// Whether units between two samples took longer than they may, by more than noise makes of it.
+    /// Whether units between two samples took longer than they may, by more than noise explains.
     fn is_too_slow(&self, since: Edge, now: Edge) -> bool {
         let ns = now.at.0.saturating_sub(since.at.0) as f64;
         let units = now.units - since.units;
@@ -251,7 +251,7 @@ impl Runner<'_> {
     }
 }
 
-/// What a metric did between two readings; `None` where it was set back, or could not be read.
+/// A metric between two readings; `None` if it was set back, or could not be read.
 fn between(
     (then, before): &(Nanos, Option<Reading>),
     (now, after): &(Nanos, Option<Reading>),
@@ -270,7 +270,7 @@ fn between(
     })
 }
 
-/// What the candidates with doses were called and delayed between two samples.
+/// Calls and delays of the candidates with doses, between two samples.
 pub(super) fn delivered(doses: &[(u32, Nanos)], start: &Sample, end: &Sample) -> Vec<Delivered> {
     let of = |(candidate, dose): &(u32, Nanos)| {
         let at = |sample: &Sample| sample.counts.get(*candidate as usize).copied().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Whether a metric can serve: it has to move, forwards, and in steps that are small beside a slice.
+//! Checks that a metric is usable: it has to move, forwards, and in steps that are short compared with a
+//! slice.
 
 use super::{Runner, Stop};
 use crate::{
@@ -6,36 +7,37 @@ use crate::{
     units::Nanos,
 };
 
-/// Slices of the census in which it is looked how often the metric moves.
-const LOOKED_AT: u32 = 4;
-/// So often in a slice.
-const LOOKS: u64 = 16;
-/// Fewer steps in a slice than this, and a slice is off by a fifth and more.
-const MIN: f64 = 5.0;
-/// So many there should be.
-const WANTED: f64 = 10.0;
+/// Before this many slices of the census, the metric is polled for the time of a slice.
+const POLLED: u32 = 4;
+/// How often it is polled in that time.
+const POLLS: u64 = 16;
+/// With fewer steps in a slice, its count is off by a fifth or more.
+const MIN_STEPS: f64 = 5.0;
+/// The number of steps in a slice that messages recommend.
+const WANTED_STEPS: f64 = 10.0;
 
 /// How often the unit's metric moved.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    /// In the slices that were looked at.
+    /// While it was polled.
     fine: u32,
-    /// Of those the time.
+    /// How long it was polled, in ns.
     fine_span: f64,
-    /// From slice to slice, where there are few.
+    /// The slices in which it moved.
     slices: u32,
 }
 
 impl Runner<'_> {
-    /// A slice without delays, of the first ones. In the first few it is looked how often the metric moves.
+    /// Measures a slice of the first round of the census. Before the first few, polls how often the metric
+    /// moves.
     pub(super) fn control_of_census(&mut self, block: u32, steps: &mut Steps) -> Result<(), Stop> {
-        if block < LOOKED_AT && !self.options.runs {
-            let piece = Nanos((self.times.slice.0 / LOOKS).max(1));
-            let mut sample = self.look()?;
+        if block < POLLED && !self.options.runs {
+            let piece = Nanos((self.times.slice.0 / POLLS).max(1));
+            let mut sample = self.sample()?;
             let begun = sample.at;
-            for _ in 0..LOOKS {
+            for _ in 0..POLLS {
                 self.subject.wait_until(sample.at + piece)?;
-                let next = self.look()?;
+                let next = self.sample()?;
                 steps.fine += u32::from(next.units != sample.units);
                 sample = next;
             }
@@ -51,7 +53,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Ends the experiment before any delay, where a metric cannot serve.
+    /// Ends the experiment, before any delay, if a metric is not usable.
     pub(super) fn check_steps(&self, steps: &Steps, slices: u32) -> Result<(), Stop> {
         let unit = &self.measured.unit;
         if steps.slices == 0 {
@@ -74,18 +76,18 @@ impl Runner<'_> {
         if self.options.runs || self.options.quick {
             return Ok(());
         }
-        let in_slice = f64::from(steps.fine) / f64::from(LOOKED_AT.min(slices));
-        if in_slice >= MIN {
+        let in_slice = f64::from(steps.fine) / f64::from(POLLED.min(slices));
+        if in_slice >= MIN_STEPS {
             return Ok(());
         }
-        // Where it moves less than once a slice, all of the census says how often.
+        // If it moves less than once a slice, all of the census tells how often.
         let span: f64 = self.measured.of_phase(PhaseKind::Census).map(Slice::span).sum();
         let each = if steps.fine > 1 {
             steps.fine_span / f64::from(steps.fine)
         } else {
             (span + steps.fine_span) / f64::from(steps.fine + steps.slices)
         };
-        let wanted = Nanos(((each * WANTED / 1e8).ceil().max(1.0) * 1e8) as u64);
+        let wanted = Nanos(((each * WANTED_STEPS / 1e8).ceil().max(1.0) * 1e8) as u64);
         Err(Stop::Metric(format!(
             "{} moves each {} or so, {in_slice:.1} times in a slice of {}: too seldom to be compared. Take \
              longer slices and more time (--slice {wanted} --for {}), or a metric that is always up to date",
@@ -97,7 +99,7 @@ impl Runner<'_> {
     }
 }
 
-/// Time for some blocks of a few functions.
+/// The time that an experiment on a few functions takes with slices of this length.
 pub(super) fn time_for(slice: Nanos) -> Nanos {
     const SLICES: u64 = 100;
     let seconds = slice.0.saturating_mul(SLICES).div_ceil(1_000_000_000);

@@ -1,4 +1,4 @@
-//! Whole experiments on services that are simulated.
+//! Whole experiments on simulated services.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -50,13 +50,13 @@ fn found_with(
     (findings(&measured), measured)
 }
 
-fn of<'a>(found: &'a Findings, name: &str) -> &'a Factor {
+fn factor<'a>(found: &'a Findings, name: &str) -> &'a Factor {
     found.factors.iter().find(|factor| factor.name == name).unwrap()
 }
 
-/// Whether the truth is in the interval, or near it: that of one run in twenty is not.
+/// Whether the truth is in the interval, or near it: in one run of twenty it is not in it.
 fn holds(factor: &Factor, truth: f64) -> bool {
-    let (low, high) = factor.low.zip(factor.high).expect("it was looked at");
+    let (low, high) = factor.low.zip(factor.high).expect("it was tested");
     let half = (high - low) / 2.0;
     low - half <= truth && truth <= high + half
 }
@@ -64,10 +64,10 @@ fn holds(factor: &Factor, truth: f64) -> bool {
 #[test]
 fn nothing_follows_from_calls_of_which_some_were_missed() {
     let (before, mut measured) = found(&[("render", function(1.0, 0.0), 50)], Noise::White(0.03), 3);
-    assert_eq!(of(&before, "render").verdict, Verdict::Matters);
+    assert_eq!(factor(&before, "render").verdict, Verdict::Matters);
     measured.missed_calls.push("process 7: for 12.0 % of the time another hook was there".to_owned());
     let found = findings(&measured);
-    assert_eq!(of(&found, "render").verdict, Verdict::Undecided);
+    assert_eq!(factor(&found, "render").verdict, Verdict::Undecided);
     assert!(!found.validity.holds);
     assert!(found.validity.problems[0].text.contains("12.0 % of the time"), "{:?}", found.validity);
 }
@@ -82,17 +82,17 @@ fn the_hot_function_in_the_shadow_does_not_matter_and_the_cold_one_does() {
     ];
     for seed in 0..5 {
         let (found, measured) = found(&functions, Noise::White(0.03), seed);
-        let render = of(&found, "render");
+        let render = factor(&found, "render");
         assert_eq!(render.verdict, Verdict::Matters, "{found:#?}");
         assert!(holds(render, 1.0), "{render:#?}");
-        let score = of(&found, "score");
+        let score = factor(&found, "score");
         assert_eq!(score.verdict, Verdict::DoesNotMatter, "{score:#?}\n{:#?}", measured.phases);
         assert!(holds(score, 0.0), "{score:#?}");
         let slack = score.slack_ns.unwrap();
         assert!((0.2 * MS..1.6 * MS).contains(&slack), "{slack}");
         // It was named.
-        assert_eq!(of(&found, "tiny").verdict, Verdict::DoesNotMatter);
-        assert_eq!(of(&found, "sleeping").verdict, Verdict::Dismissed);
+        assert_eq!(factor(&found, "tiny").verdict, Verdict::DoesNotMatter);
+        assert_eq!(factor(&found, "sleeping").verdict, Verdict::Dismissed);
         assert_eq!(found.open_loop, Some(false));
         assert!(found.validity.holds);
         assert!(found.verdict.starts_with("render (worth at most"), "{}", found.verdict);
@@ -129,10 +129,10 @@ fn three_of_a_hundred_are_found() {
     assert_eq!(names, ["f50", "f7", "f90"], "{:#?} {}", measured.phases, found.verdict);
 }
 
-/// The functions that were not looked at alone are compared with slices without delays, and not only with
-/// each other: where most of them show, that is not what they have in common with all.
+/// Functions are compared with chips without their delay, and not only with each other: an effect that most
+/// functions have is not taken for the baseline.
 #[test]
-fn what_most_functions_show_is_seen_in_each() {
+fn an_effect_that_most_functions_have_is_found_in_each() {
     let names: Vec<String> = (0..40).map(|number| format!("f{number}")).collect();
     let shows = |number: u64| !number.is_multiple_of(4);
     let functions: Vec<_> = (0..)
@@ -145,7 +145,7 @@ fn what_most_functions_show_is_seen_in_each() {
     for seed in 0..3 {
         let (found, _) = found(&functions, Noise::White(0.01), seed);
         for (number, name) in (0..).zip(&names) {
-            let factor = of(&found, name);
+            let factor = factor(&found, name);
             let wrong = if shows(number) { Verdict::DoesNotMatter } else { Verdict::Matters };
             assert_ne!(factor.verdict, wrong, "{factor:#?}");
             assert!(holds(factor, if shows(number) { 1.0 } else { 0.0 }), "{factor:#?}");
@@ -165,11 +165,11 @@ fn units_are_not_slowed_down_by_more_than_allowed() {
     // Its delay shows three times.
     let functions = [("a", function(3.0, 0.0), 300)];
     let (found, measured) = found(&functions, Noise::White(0.01), 5);
-    // Of a tenth of a second and more: a short one is off by chance.
+    // Means of eight slices: a single one is off by chance.
     let times: Vec<f64> = measured.slices.iter().map(|slice| slice.time_per_unit(By::Throughput)).collect();
     let over = times.windows(8).filter(|times| times.iter().sum::<f64>() / 8.0 > 1.45 * MS);
     assert_eq!(over.count(), 0);
-    assert_eq!(of(&found, "a").verdict, Verdict::Matters, "{found:#?}");
+    assert_eq!(factor(&found, "a").verdict, Verdict::Matters, "{found:#?}");
 }
 
 #[test]
@@ -177,8 +177,8 @@ fn what_cannot_be_delayed_little_enough_is_not() {
     let functions =
         [("a", function(1.0, 0.0), 300), ("often", Function { calls: 9_000.0, ..function(1.0, 0.0) }, 400)];
     let (found, measured) = found(&functions, Noise::White(0.01), 5);
-    assert_eq!(of(&found, "a").verdict, Verdict::Matters);
-    let often = of(&found, "often");
+    assert_eq!(factor(&found, "a").verdict, Verdict::Matters);
+    let often = factor(&found, "often");
     assert_eq!(often.verdict, Verdict::Undecided);
     assert!(often.reason.as_deref().unwrap().starts_with("it is called so often"), "{often:#?}");
     assert!(measured.slices.iter().all(|slice| slice.doses.iter().all(|(candidate, _)| *candidate == 0)));
@@ -191,12 +191,12 @@ fn a_service_without_load_has_no_units() {
     let mut service = Simulated::new(1e18, vec![function(1.0, 0.0)], Noise::White(0.0), 1);
     let options = Options { total: Duration::from_secs(60), ..options() };
     let measured = run(&mut service, &options, measured, &mut |_, _| {});
-    // Parts of a unit are done, as simulated ones are not whole.
+    // Simulated units are not whole: parts of them are done.
     assert!(measured.slices.iter().all(|slice| slice.units < 1.0));
 }
 
 #[test]
-fn functions_that_were_looked_at_among_others_are_shown_not_to_matter() {
+fn functions_that_were_tested_among_others_are_shown_not_to_matter() {
     let names: Vec<String> = (0..31).map(|number| format!("f{number}")).collect();
     let functions: Vec<_> = (0..)
         .zip(&names)
@@ -214,7 +214,7 @@ fn functions_that_were_looked_at_among_others_are_shown_not_to_matter() {
 }
 
 #[test]
-fn functions_of_a_class_are_looked_at_together() {
+fn functions_of_a_class_are_delayed_together() {
     let functions = [
         ("Parser.read", function(0.0, 0.0), 100),
         ("Parser.check", function(0.0, 0.0), 5),
@@ -242,7 +242,7 @@ fn doses_are_those_that_are_asked_for() {
     let functions = [("a", function(1.0, 0.0), 300), ("b", function(0.0, 0.0), 300)];
     let options = Options { doses: vec![0.03, 0.06], ..options() };
     let (found, measured) = found_with(&functions, Noise::White(0.01), 2, &options);
-    assert_eq!(of(&found, "a").verdict, Verdict::Matters);
+    assert_eq!(factor(&found, "a").verdict, Verdict::Matters);
     let doses = measured.of_phase(PhaseKind::Test).flat_map(|slice| &slice.doses);
     let mut doses: Vec<u64> = doses.map(|(_, dose)| dose.0 / 1_000).collect();
     doses.sort_unstable();
@@ -251,9 +251,9 @@ fn doses_are_those_that_are_asked_for() {
     assert!(doses.iter().all(|us| (5..=7).contains(us) || (11..=13).contains(us)), "{doses:?}");
 }
 
-/// Sixteen of them: a delay in each worker shows in a unit for a sixteenth.
+/// With sixteen workers, a sixteenth of a delay in each of them shows in a unit.
 #[test]
-fn what_little_shows_of_matters_where_workers_are_many() {
+fn a_function_of_many_workers_matters_although_little_of_its_delay_shows() {
     let functions = [
         ("render", function(1.0 / 16.0, 0.0), 8_000),
         ("hidden", function(0.0, 0.0), 500),
@@ -261,11 +261,11 @@ fn what_little_shows_of_matters_where_workers_are_many() {
     ];
     for seed in 0..3 {
         let found = found(&functions, Noise::White(0.005), seed).0;
-        let render = of(&found, "render");
+        let render = factor(&found, "render");
         assert_eq!(render.verdict, Verdict::Matters, "{render:#?}");
         assert!(render.worth_low.unwrap() < 0.5 && 0.5 < render.worth_high.unwrap(), "{render:#?}");
         for little in ["hidden", "small"] {
-            assert_eq!(of(&found, little).verdict, Verdict::DoesNotMatter, "{found:#?}");
+            assert_eq!(factor(&found, little).verdict, Verdict::DoesNotMatter, "{found:#?}");
         }
     }
 }
@@ -279,5 +279,5 @@ fn a_service_that_warms_up_is_waited_for() {
     let unsettled = measured.slices.iter().filter(|slice| slice.marks.contains(&Mark::Unsettled));
     assert!(unsettled.count() > 8);
     assert!(found.validity.holds, "{:?}", found.validity);
-    assert_eq!(of(&found, "a").verdict, Verdict::Matters);
+    assert_eq!(factor(&found, "a").verdict, Verdict::Matters);
 }

@@ -8,12 +8,12 @@ use crate::{
 
 /// Slices take far longer than planned from this many times on.
 const FAR_LONGER: u64 = 2;
-/// Slices without delays at the end, at least.
+/// The least number of slices at the end.
 const RECOVERY_SLICES: u32 = 4;
-/// And they take so long.
+/// How long they take together, if more of them fit into that.
 const RECOVERY: Nanos = Nanos(1_000_000_000);
 
-/// Why so much time has no room for anything, where units take as long as in the census.
+/// Why the time is too short for any delay, if units take as long as in the census.
 pub fn no_room(options: &Options, measured: &Measured) -> Option<String> {
     let unit = measured.census.time_per_unit();
     let times = super::times(options, Pace { unit, under_way: None });
@@ -38,7 +38,7 @@ pub fn no_room(options: &Options, measured: &Measured) -> Option<String> {
 }
 
 impl Runner<'_> {
-    /// Ends the experiment where time is up before it is known what is to be tried.
+    /// Ends the experiment if the time is up in the census, before any function was tried.
     pub(super) fn check_time(&self) -> Result<(), Stop> {
         let slice = self.slice_takes();
         let is_early = self.phase == PhaseKind::Census;
@@ -49,7 +49,7 @@ impl Runner<'_> {
         }
     }
 
-    /// What a slice takes: as planned, unless it takes far longer, as where a metric is slow.
+    /// How long a slice takes: as planned, or as measured, if that is far longer, as with a slow metric.
     fn slice_takes(&self) -> Nanos {
         let elapsed = self.subject.now().0.saturating_sub(self.begun.0);
         let took = elapsed / self.measured.slices.len().max(1) as u64;
@@ -61,7 +61,7 @@ impl Runner<'_> {
         self.times.slices_in(RECOVERY).max(RECOVERY_SLICES)
     }
 
-    /// What is left of all the time, but for the slices at the end.
+    /// The time that is left, without the slices at the end.
     pub(super) fn time_left(&self) -> Nanos {
         let end = self.begun + Nanos::from(self.options.total);
         let at_end = self.times.whole_slice().0 * u64::from(self.recovery_slices());

@@ -7,50 +7,50 @@ use serde::Serialize;
 use super::Options;
 use crate::units::Nanos;
 
-/// Units that a chip should hold; and where units are long, so that chips would be few.
+/// The units that a chip should hold; fewer, down to [`MIN_UNITS`], if there would be few chips.
 const UNITS: f64 = 8.0;
 const MIN_UNITS: f64 = 2.0;
-/// So many chips there should be.
+/// The number of chips that there should be.
 const WANTED_CHIPS: f64 = 200.0;
-/// So many times the time that a request takes, of those that are under way at once.
+/// A chip takes at least this many times as long as a request.
 const RESPONSES: f64 = 4.0;
-/// The shortest chip where metrics can be read at any time, and in no time.
+/// The shortest chip, if metrics are always up to date and fast to read.
 const SHORTEST: Duration = Duration::from_millis(20);
-/// And where they cannot.
+/// The shortest chip otherwise.
 const SHORTEST_OF_SLOW: Duration = Duration::from_millis(150);
-/// The first units of a chip still have the doses of the one before. From so many ns on, chips begin where a
-/// unit was done.
+/// The first units of a chip still have doses of the chip before, and are dropped. If units take longer than
+/// this, in ns, a chip begins when a unit is done instead.
 const LONG_UNIT: f64 = 2e6;
-/// The census takes so long, and so many units.
+/// The census takes at least this long, and this many units.
 const CENSUS: Duration = Duration::from_secs(3);
 const CENSUS_UNITS: f64 = 20.0;
-/// Or so many beyond the quantile that is compared.
+/// And this many units beyond the compared quantile.
 const CENSUS_BEYOND: f64 = 10.0;
 /// But no more than this part of all the time.
 const CENSUS_PART: f64 = 0.25;
 
-/// How units come.
+/// The pace at which units come.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
     /// The time of a slice over its units, in ns; or of one run of a benchmark.
     pub unit: f64,
-    /// Units that are under way at once, where that is known.
+    /// Units that are under way at once; `None` if unknown.
     pub under_way: Option<f64>,
 }
 
-/// How the time is divided.
+/// The division of an experiment's time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Times {
-    /// What is measured of a chip.
+    /// The measured part of a chip.
     pub slice: Nanos,
-    /// What is dropped before it.
+    /// The part before it, which is dropped.
     pub burn_in: Nanos,
-    /// For the census.
+    /// The time of the census.
     pub census: Nanos,
 }
 
 impl Times {
-    /// Where units come at this pace.
+    /// For units at this pace.
     pub(super) fn new(options: &Options, pace: Pace) -> Self {
         let Pace { unit, under_way } = pace;
         let shortest = if options.quick { SHORTEST } else { SHORTEST_OF_SLOW };
@@ -70,18 +70,19 @@ impl Times {
         }
     }
 
-    /// The same where a chip is a run of a benchmark, which takes so many ns. It begins with its doses.
-    pub(super) fn of_runs(total: Duration, run: f64) -> Self {
+    /// The same if a chip is a run of a benchmark, which takes `run` ns. A run has its doses from its
+    /// beginning, so that nothing is dropped.
+    pub(super) fn for_runs(total: Duration, run: f64) -> Self {
         let census = CENSUS_PART * Nanos::from(total).0 as f64;
         Self { slice: Nanos(run as u64), burn_in: Nanos(0), census: Nanos(census as u64) }
     }
 
-    /// A chip with what is dropped before it.
+    /// The length of a chip, with the part that is dropped.
     pub fn whole_slice(&self) -> Nanos {
         self.slice + self.burn_in
     }
 
-    /// How many whole chips fit.
+    /// How many whole chips fit into this time.
     pub fn slices_in(&self, time: Nanos) -> u32 {
         u32::try_from(time.0 / self.whole_slice().0.max(1)).unwrap_or(u32::MAX)
     }

@@ -26,7 +26,7 @@ pub(super) struct Side {
 impl Side {
     pub(super) fn new(experiment: &Experiment) -> Self {
         let measured = &experiment.measured;
-        let noise = Noise::of(measured);
+        let noise = Noise::measure(measured);
         let census = measured.census.end_ns.0.saturating_sub(measured.census.start_ns.0) as f64;
         Self {
             unit: experiment.findings.time_per_unit_ns,
@@ -75,9 +75,9 @@ struct Noise {
 }
 
 impl Noise {
-    /// Of the slices without delays; `None` of few slices, and if a quantile is compared, which slices are
-    /// too short for.
-    fn of(measured: &Measured) -> Option<Self> {
+    /// The noise of the slices without delays; `None` if they are few, or if a quantile is compared: slices
+    /// are too short for one.
+    fn measure(measured: &Measured) -> Option<Self> {
         if measured.by.quantile().is_some() {
             return None;
         }

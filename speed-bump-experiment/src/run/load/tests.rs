@@ -62,7 +62,7 @@ fn verdicts(found: &Findings) -> Vec<(&str, Verdict)> {
     verdicts
 }
 
-fn of<'a>(found: &'a Findings, name: &str) -> &'a Factor {
+fn factor<'a>(found: &'a Findings, name: &str) -> &'a Factor {
     found.factors.iter().find(|factor| factor.name == name).unwrap()
 }
 
@@ -80,7 +80,7 @@ const NOISES: [Noise; 7] = [
 fn load_that_ends_takes_all_verdicts_with_it() {
     for (seed, noise) in (0..).zip(NOISES) {
         let last = seconds_without_change(TWO, noise, seed);
-        // In the last tenth of all the time it takes nothing with it.
+        // In the last tenth of all the time, verdicts would stand.
         for end in [2.1, 5.05, 0.5 * last, 0.7 * last, (last - 1.0).min(50.0)] {
             let (found, measured) = swept(TWO, noise, seed, &[(end, 0.0)]);
             let shown = || format!("{noise:?} {end} {} {:#?}", found.verdict, measured.phases);
@@ -93,7 +93,7 @@ fn load_that_ends_takes_all_verdicts_with_it() {
             assert!((0.9 * MS..1.7 * MS).contains(&takes), "{takes} {}", shown());
             let idle = measured.slices.iter().filter(|slice| slice.counts() && slice.units == 0.0);
             assert_eq!(idle.count(), 0, "{}", shown());
-            // Whatever is known of them before that is not of the time without load.
+            // No estimate includes the time without load.
             for factor in found.factors.iter().filter(|of| of.high.is_some()) {
                 assert!(factor.high.unwrap() > 0.5, "{factor:#?} {}", shown());
             }
@@ -101,7 +101,7 @@ fn load_that_ends_takes_all_verdicts_with_it() {
     }
 }
 
-/// Where only a few units are done in a slice, that none is done shows in several.
+/// If only a few units are done in a slice, it takes several slices to notice that none is.
 #[test]
 fn load_that_ends_is_noticed_where_few_units_are_done() {
     for seed in 0..5 {
@@ -109,7 +109,7 @@ fn load_that_ends_is_noticed_where_few_units_are_done() {
             TWO.map(|(name, sensitivity, own)| (name, Function { calls: 5.0, sensitivity, slack: 0.0 }, own));
         let mut measured = testing::measured(&functions);
         measured.rules.closed_loop = true;
-        // As a machine has it that is busy with other things.
+        // As on a machine that is busy with other things.
         let unit = 40.0 * MS;
         measured.census.end_ns = Nanos((measured.census.units * unit) as u64);
         for candidate in &mut measured.candidates {
@@ -126,14 +126,14 @@ fn load_that_ends_is_noticed_where_few_units_are_done() {
     }
 }
 
-/// And what goes away just before the time is up takes nothing with it.
+/// Verdicts stand if the load goes away just before the time is up.
 #[test]
 fn load_that_goes_as_time_is_up_takes_nothing_with_it() {
     let functions = [("score", 0.05, 200), ("render", 1.0, 150)];
     let (found, measured) = swept(functions, Noise::White(0.1), 4, &[(56.5, 0.0)]);
     assert_eq!(measured.aborted.as_deref(), Some("time was up while the load was not there"), "{found:#?}");
     assert!(found.validity.holds && measured.not_valid().is_none(), "{found:#?}");
-    assert_eq!(of(&found, "render").verdict, Verdict::Matters, "{found:#?}");
+    assert_eq!(factor(&found, "render").verdict, Verdict::Matters, "{found:#?}");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn another_load_is_no_load_to_compare_with() {
     }
 }
 
-/// However noisy they are: what delays do, and machines, is not taken for the load.
+/// Effects of delays and noise of machines are not taken for a change of the load, however large they are.
 #[test]
 fn noise_is_not_taken_for_load() {
     for seed in 0..6 {
@@ -191,7 +191,7 @@ fn load_that_ends_with_the_experiment_takes_nothing_with_it() {
     assert_eq!(verdicts(&found), expected);
     assert_eq!(measured.phases.last().unwrap().outcome, "the load had ended");
     assert_eq!(found.validity.recovery, None);
-    let takes = of(&found, "render").sensitivity.unwrap();
+    let takes = factor(&found, "render").sensitivity.unwrap();
     assert!((0.8..1.2).contains(&takes), "{takes}");
 }
 
@@ -225,7 +225,7 @@ impl Subject for Impatient {
     }
 }
 
-/// Slices of what drives the load away are not dropped in silence, as if that were chance.
+/// Slices whose delays drive the load away are not dropped in silence, as if it left by chance.
 #[test]
 fn delays_that_drive_clients_away_leave_no_verdict() {
     let function = |sensitivity| Function { calls: 5.0, sensitivity, slack: 0.0 };
@@ -284,7 +284,7 @@ impl Subject for Repeated {
     }
 }
 
-/// What ends by itself is no load that was driven away, however often.
+/// Load that ends by itself was not driven away, however often it ends.
 #[test]
 fn load_that_is_started_again_costs_the_slices_of_that_time_alone() {
     for seed in 0..3 {

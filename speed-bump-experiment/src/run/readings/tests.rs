@@ -19,7 +19,7 @@ use crate::{
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What becomes of a metric.
+/// How a metric fails.
 #[derive(Clone, Copy)]
 enum Fate {
     Fails,
@@ -27,14 +27,14 @@ enum Fate {
     TakesSoLong(Nanos),
 }
 
-/// A service whose metric meets its fate then.
+/// A service whose metric fails so at this time.
 struct Doomed {
     service: Simulated,
     fate: Fate,
     then: Nanos,
     /// Units before it began anew.
     lost: Option<f64>,
-    /// For how long its metric was waited for.
+    /// How long readings of its metric took, in ns.
     waited: u64,
 }
 

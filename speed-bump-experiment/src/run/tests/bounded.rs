@@ -1,16 +1,16 @@
-//! Services whose session leaves delays out, since threads are delayed for as much as they may be.
+//! Services whose session leaves delays out, because threads are already delayed as much as they may be.
 
 use super::*;
 use crate::subject::Sample;
 
-/// Every other call is delayed, if delays are cut. That adds up to half of the dose for each.
+/// If delays are cut, every other call is delayed: half of the dose for each, on average.
 struct Bounded {
     service: Simulated,
     is_cut: bool,
     dosed: Vec<u32>,
     /// Calls of each candidate before the doses changed last, and those of them that were left out.
     before: Vec<(u64, f64)>,
-    /// The bounds that it was told: the share, and the window in ns.
+    /// The bounds that were set: the share, and the window in ns.
     bounds: Vec<(f64, u64)>,
 }
 
@@ -59,7 +59,7 @@ impl Subject for Bounded {
     }
 }
 
-/// The analysis would otherwise take half of each effect for hidden.
+/// Otherwise the analysis would take half of each effect for hidden.
 #[test]
 fn what_the_bound_left_out_hides_no_effect_and_is_told() {
     let functions = [("matters", function(1.0, 0.0), 50), ("hidden", function(0.0, 0.0), 50)];
@@ -69,7 +69,7 @@ fn what_the_bound_left_out_hides_no_effect_and_is_told() {
     let measured = Measured { seed: 7, ..testing::measured(&functions) };
     let measured = run(&mut bounded, &options(), measured, &mut |_, _| {});
     let found = findings(&measured);
-    let factor = super::of(&found, "matters");
+    let factor = factor(&found, "matters");
     assert!(holds(factor, 1.0), "{factor:?}");
     let told = &found.validity.problems;
     let is_told = told.iter().any(|problem| problem.text.starts_with("50 % of the delays were left out"));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// So many slices more than there is time for: one that was under way, and one at the end.
+/// An experiment takes at most this many slices longer: one that was under way, and one at the end.
 const OVER: u64 = 2;
 
 #[test]

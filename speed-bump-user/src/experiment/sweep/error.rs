@@ -68,8 +68,8 @@ pub enum SweepError {
     },
     /// A counter became smaller.
     #[error(
-        "{unit} jumped back, from {before} to {after}: a counter only grows; one that begins anew, as of a \
-         worker that was replaced, is no measure of work, nor is a gauge"
+        "{unit} jumped back, from {before} to {after}: a counter only grows. One that starts again, as \
+         when a worker is replaced, does not measure work, and neither does a gauge"
     )]
     JumpedBack {
         /// Unit of work, as the command line names it.
