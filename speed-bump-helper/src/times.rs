@@ -8,8 +8,8 @@
 //! one stretch. A forked child that has not taken up the loader's stretch times nothing, rather than calls
 //! whose ends it does not hear of.
 //!
-//! Where callers are recorded, whoever hears of a call says whose frame calls. Both are counted when the call
-//! ends.
+//! If callers are recorded, the hook or callback that reports a call reports the calling frame too. The call
+//! is counted when it ends, also for its caller.
 
 mod stack;
 mod threads;
@@ -72,8 +72,8 @@ pub(crate) fn begin() -> Result<(), Fault> {
     Ok(())
 }
 
-/// Takes up the stretch that the loader wants now, for who holds the GIL. Whether it is another one: then
-/// other events are to be listened to.
+/// Takes up the stretch that the loader wants now. The caller holds the GIL. Returns whether the stretch is
+/// another one: then the caller listens to other events.
 ///
 /// # Errors
 /// As [`begin`].
@@ -160,7 +160,7 @@ pub(crate) fn enter(
 }
 
 /// A call starts or resumes that no target is for, while other calls of its function are timed: its end,
-/// which looks like one of theirs, must not end one of them. Its time counts for who calls it.
+/// which looks like one of theirs, must not end one of them. Its time counts for its caller.
 pub(crate) fn pass_over(block: Block, identity: usize, began: Ticks) {
     let Some(times) = block.times() else { return };
     if !times.in_children() && !life::is_claimed() {

@@ -76,7 +76,7 @@ fn the_calling_frame_is_that_of_python_code() {
         ("goes_through(lazily(25))", "burn caller=lazily", 0),
         ("sorts(26)", "burn caller=sorts", 26),
         ("comprehends(27)", "burn caller=comprehends*", 27),
-        // The generator's own frame, whoever goes through it.
+        // The generator's own frame, and not that of its consumer.
         ("goes_through(generates(28))", "burn caller=generates", 28),
         ("goes_through(generates(29))", "burn caller=goes_through", 0),
         ("thrower(30)", "burn caller=raises", 30),
@@ -84,7 +84,7 @@ fn the_calling_frame_is_that_of_python_code() {
         // Of a recursion, all but the first call are by the function itself.
         ("starts_again(32)", "again caller=again", 32),
         ("starts_again(33)", "again caller=starts_again", 1),
-        // A generator starts when it is first gone through, by whoever does.
+        // A generator starts when its consumer asks for the first value.
         ("goes_through(numbers(3))", "numbers caller=goes_through", 1),
         ("times(34, hot, 1)", "burn caller=hot", 34),
         ("times(35, burn, 1)", "burn caller=*/calls.py:times", 35),

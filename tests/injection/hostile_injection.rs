@@ -101,7 +101,7 @@ fn a_pipe_in_place_of_the_memory_file_holds_nobody_up() {
     assert!(found_out > 0, "in {TRIES} tries the file was never exchanged in time");
 }
 
-/// A program of root's that gives whoever executes it root's rights.
+/// A set-user-ID program of root: any user executes it with root's rights.
 fn set_user_id(folder: &Path) -> PathBuf {
     let waits = compile("waits.c");
     let path = folder.join("waits");

@@ -211,7 +211,7 @@ fn kind(error: &InjectError) -> &'static str {
         InjectError::NoSafePoint { .. } => "no safe point",
         InjectError::InUse { .. } => "in use",
         InjectError::NoDynamicLoader { .. } => "not loaded yet",
-        InjectError::Process(_) | InjectError::MappedFile(_) => "changed while it was looked at",
+        InjectError::Process(_) | InjectError::MappedFile(_) => "changed while it was inspected",
         error => panic!("{error}"),
     }
 }

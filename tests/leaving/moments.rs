@@ -224,7 +224,7 @@ fn state_of(run: &Child) -> Option<(String, char)> {
     state(child(run)?)
 }
 
-/// A command that `run` has started. Killed in the end, whoever its parent is by then.
+/// A command that `run` has started. Killed in the end, even if it has another parent by then.
 struct Started {
     pid: Pid,
     held: OwnedFd,

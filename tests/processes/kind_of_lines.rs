@@ -1,5 +1,5 @@
-//! Lines without a kind: the files that the target sees decide between native and Python, whoever gives the
-//! line. Files of the same path that the tool sees, or does not see, have no effect.
+//! Lines without a kind: the files that the target sees decide between native and Python, wherever the line
+//! comes from. Files of the same path that the tool sees, or does not see, have no effect.
 
 #![allow(clippy::unwrap_used)]
 

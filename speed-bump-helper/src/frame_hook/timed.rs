@@ -128,7 +128,7 @@ unsafe fn resume(calling: Calling, frame: *mut Frame, code: *mut Object) -> bool
     let is_current = judge.generation == block.head().generation.load(Ordering::Relaxed);
     let number = match judge.known(code) {
         Some(Verdict::Function(number)) if is_current && block.has_session() => Some(number),
-        // A generator's time counts for who has it go on.
+        // A generator's time counts for the function that resumes it.
         Some(Verdict::ByCaller(first)) if is_current && block.has_session() => {
             // SAFETY: as the caller promises.
             unsafe { calling.branch(code.python(), block, frame, first) }

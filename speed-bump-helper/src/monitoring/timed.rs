@@ -167,7 +167,7 @@ unsafe fn resume(api: &'static Api, arguments: *const *mut Object, count: isize)
         Selected::Function(number) => Some(number),
         Selected::ByCaller(first) => by_caller(python, block, first),
     };
-    // A generator's time counts for who has it go on.
+    // A generator's time counts for the function that resumes it.
     let Some(number) = number else {
         times::pass_over(block, code as usize, began);
         return true;

@@ -47,7 +47,7 @@ pub enum Cause {
     #[error(
         "the file was changed after the process had mapped it, and overlayfs shows a copy; restart the \
          process, or attach before the file is changed (chmod and touch change it, too); with CAP_SYS_ADMIN, \
-         the file that it runs is looked for"
+         the tool finds the file that it runs"
     )]
     Copied,
     /// It is not.

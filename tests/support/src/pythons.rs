@@ -24,7 +24,7 @@ use crate::{
 
 /// The minor versions of Python 3 that the tests are about, unless [`WANTED_VARIABLE`] names others.
 const WANTED: RangeInclusive<u8> = 8..=15;
-/// The oldest that is looked for: unit tests read files of versions that the tool does not support.
+/// The oldest version to search for: unit tests read files of versions that the tool does not support.
 const OLDEST: (u8, u8) = (3, 6);
 /// Where fewer Pythons are to be had, as in virtual machines, this names those: `3.11 3.13`.
 pub const WANTED_VARIABLE: &str = "SPEED_BUMP_PYTHONS_WANTED";

@@ -209,7 +209,7 @@ impl fmt::Display for Tally {
                 writeln!(f, "    {line}")?;
             }
         }
-        // Last, for who sees the end alone.
+        // Last, for a reader of the end alone.
         for name in &self.failures {
             writeln!(f, "FAILED {name}")?;
             for line in self.panics.for_test(name) {

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::units::Nanos;
 
-/// How often children and replaced images are looked for where the kernel does not announce them.
+/// How often to search for children and replaced images if the kernel does not announce them.
 pub const LOOK_FOR_PROCESSES: Duration = Duration::from_millis(100);
 /// How often the fault counters are read.
 const LOOK_FOR_FAULTS: Duration = Duration::from_secs(1);

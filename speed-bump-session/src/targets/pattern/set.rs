@@ -95,7 +95,7 @@ struct Sieve {
 }
 
 impl Sieve {
-    /// Bytes of a literal that are looked for. More would hardly tell patterns better apart, and a hundred
+    /// Bytes of a literal to search for. More would hardly tell patterns better apart, and a hundred
     /// thousand of them take memory for each byte.
     const TELLING: usize = 8;
 
