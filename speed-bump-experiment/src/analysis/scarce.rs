@@ -35,7 +35,7 @@ pub(super) fn withhold(measured: &Measured, factors: &mut [Factor]) {
             factor.reason = Some(format!(
                 "its sensitivity may come from a lack of processors: threads of the service waited for one \
                  for {:.0} % of the time that they wanted one, and other programs had {:.0} % of the \
-                 processor time. For that reason alone, up to {explained:.2} of any delay shows",
+                 processor time, and that alone makes up to {explained:.2} of any delay show",
                 wait * 100.0,
                 others * 100.0
             ));
