@@ -25,8 +25,14 @@ use crate::{
 
 /// The census takes this part of the whole time.
 const CENSUS: f64 = 0.06;
-/// It takes at least this long.
+/// It may take at least this long.
 const MIN_CENSUS: Duration = Duration::from_secs(2);
+/// Where sampling chose the functions, it ends when enough has happened: after this time at the earliest.
+const EARLIEST_END: Nanos = Nanos(1_000_000_000);
+/// How often to check whether enough has happened.
+const CHECK_EVERY: Nanos = Nanos(200_000_000);
+/// Enough calls of each function, and enough units.
+const ENOUGH: u64 = 8;
 /// It takes at most this part, if no unit is done.
 const LONGEST_CENSUS: f64 = 0.16;
 /// How often to poll whether a run of a benchmark has ended.
@@ -69,7 +75,8 @@ pub(super) fn count(
     let (metrics, source) = (&mut units.metrics, &units.source);
     metrics.begin(handle.controls(), of_targets).map_err(&system)?;
     context.wait_for_units(&mut *metrics.unit, source, Some(handle), observer)?;
-    observer.line(&format!("census: counting{timed} calls for {}", Nanos::from(time)));
+    let at_most = if samples { "" } else { "at most " };
+    observer.line(&format!("census: counting{timed} calls for {at_most}{}", Nanos::from(time)));
     observer.step(Step::Census);
     let (target, runs) = (metrics.unit.target(), metrics.unit.is_of_runs());
     let ended = |error| SweepError::before_slices(error, source);
@@ -92,12 +99,20 @@ pub(super) fn count(
             let profile = sampling::sample(context.processes, options.children, time, go_on);
             seen.profile = profile.ok();
         }
+        let mut check = now() + EARLIEST_END;
         loop {
             seen.add_callers(handle, target);
             let next = end.min(now() + CALLERS);
             wait_until(handle, quit, next).map_err(ended)?;
             if next == end {
                 break;
+            }
+            if !samples && next >= check {
+                let (later, after) = look(handle, metrics).map_err(&system)?;
+                if after.units - before.units >= ENOUGH as f64 && all_called(&earlier, &later, handle) {
+                    break;
+                }
+                check = next + CHECK_EVERY;
             }
         }
         seen.take_callers(handle);
@@ -128,6 +143,13 @@ pub(super) fn count(
     let metrics = ForMetrics { targets: of_targets, unit: target, tries_unit };
     let counted = counted(&earlier, &later, units, &targets, metrics, report.as_ref());
     Ok((counted, seen, session))
+}
+
+/// Whether each function was called often enough since.
+fn all_called(earlier: &Snapshot, later: &Snapshot, handle: &Handle) -> bool {
+    let targets = handle.controls().targets();
+    let counted = counted(earlier, later, 0.0, &targets, ForMetrics::default(), None);
+    counted.candidates.iter().all(|of| of.calls >= ENOUGH)
 }
 
 /// The counts of calls and units so far.

@@ -17,8 +17,10 @@ use crate::{
 const MIN_UNITS: f64 = 120.0;
 /// And no fewer than this many per second, however long the sweep is.
 const MIN_RATE: f64 = 0.5;
-/// How long to count calls of functions that may be the unit.
-pub(super) const COUNTED: Duration = Duration::from_secs(2);
+/// How long to count calls of functions that may be the unit, at least and at most.
+const COUNTED: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
+/// Calls in that time of a function that is just called often enough.
+const CALLS: f64 = 2.0;
 /// The smallest share of the running time in a unit of work.
 const OF_UNIT: u64 = 1_000;
 /// The most functions that may be the unit.
@@ -36,6 +38,17 @@ pub(super) fn outermost(profile: &Profile, code: &Code) -> Vec<FunctionSeen> {
     functions
 }
 
+/// Calls per second of a unit of work, for a sweep that takes so long.
+fn min_rate(time: Duration) -> f64 {
+    (MIN_UNITS / time.as_secs_f64()).max(MIN_RATE)
+}
+
+/// How long to count calls of functions that may be the unit, for a sweep that takes so long.
+pub(super) fn counting_time(time: Duration) -> Duration {
+    let [least, most] = COUNTED;
+    Duration::from_secs_f64((CALLS / min_rate(time)).clamp(least.as_secs_f64(), most.as_secs_f64()))
+}
+
 /// The first of them that is called repeatedly, by the counts of a session, for a sweep that takes so long:
 /// its line of a targets file, and what the report says of the choice.
 pub(super) fn choose(
@@ -43,7 +56,7 @@ pub(super) fn choose(
     counted: &Counted,
     time: Duration,
 ) -> Option<(String, String)> {
-    let min_rate = (MIN_UNITS / time.as_secs_f64()).max(MIN_RATE);
+    let min_rate = min_rate(time);
     let span = (counted.census.end_ns.0 - counted.census.start_ns.0) as f64 / 1e9;
     let rate = |candidate: &&Candidate| candidate.calls as f64 / span;
     let (candidate, rate, line) = outermost.iter().find_map(|function| {

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::{
-    chosen_unit::COUNTED,
+    chosen_unit::counting_time,
     error::SweepError,
     observer::{Observer, Step},
     options::Options,
-    sampled::{BRIEF, Found, lines, units_done},
+    sampled::{BRIEF, Found, is_of, lines, units_done},
     session::{Context, Notices, SweepSession},
     unit::Units,
 };
@@ -58,7 +58,12 @@ pub(super) fn find(
         Found::sample(context, &mut units_done(&mut *units.metrics.unit, handle), observer)?
     };
     observer.step(Step::CountCalls);
-    if wants_unit && let Some((target, counted_in)) = chosen_unit(context, &mut found, observer)? {
+    let outermost = if wants_unit { count_outermost(context, &mut found, observer)? } else { None };
+    let (counted_outermost, chosen) = match outermost {
+        Some(Outermost { counted, unit, session }) => (Some(counted), unit.map(|target| (target, session))),
+        None => (None, None),
+    };
+    if let Some((target, counted_in)) = chosen {
         units = units.with_calls(target);
         // First without the other targets, which may select the unit's function too.
         if let Some(own) = units.own() {
@@ -74,12 +79,20 @@ pub(super) fn find(
     }
     let always_there = found.always_there();
     if !always_there.is_empty() {
-        let lines: Vec<String> = always_there.iter().flat_map(lines).collect();
-        let targets = TargetSource::lines("functions that may be loops", &lines);
-        let targets = units.before(targets);
-        let counting = context.session(session.take(), &targets, false, Notices::All, observer)?;
-        let counted = count(context, &counting, OF_LOOPS)?;
-        session = Some(counting);
+        let has_all = |counted: &Counted| {
+            always_there.iter().all(|function| counted.candidates.iter().any(|of| is_of(of, function)))
+        };
+        let counted = match counted_outermost.filter(has_all) {
+            Some(counted) => counted,
+            None => {
+                let lines: Vec<String> = always_there.iter().flat_map(lines).collect();
+                let targets = units.before(TargetSource::lines("functions that may be loops", &lines));
+                let counting = context.session(session.take(), &targets, false, Notices::All, observer)?;
+                let counted = count(context, &counting, OF_LOOPS)?;
+                session = Some(counting);
+                counted
+            }
+        };
         found.choose_without_loops(&always_there, &counted);
     }
     if found.is_empty() {
@@ -139,13 +152,21 @@ fn ask_by_caller(
     Ok(session)
 }
 
-/// Chooses calls of the outermost function that is called repeatedly, if there is one. Returns the session
-/// that counted them too.
-fn chosen_unit(
+/// The calls of the outermost functions.
+struct Outermost {
+    counted: Counted,
+    /// The target for the outermost function that is called repeatedly, if there is one.
+    unit: Option<String>,
+    /// The session that counted.
+    session: SweepSession,
+}
+
+/// Counts calls of the outermost functions, and chooses the unit of work; `None` if no target can name any.
+fn count_outermost(
     context: &Context<'_>,
     found: &mut Found,
     observer: &mut dyn Observer,
-) -> Result<Option<(String, SweepSession)>, SweepError> {
+) -> Result<Option<Outermost>, SweepError> {
     let outermost = found.outermost();
     let lines: Vec<String> = outermost.iter().flat_map(lines).collect();
     if lines.is_empty() {
@@ -153,8 +174,9 @@ fn chosen_unit(
     }
     let targets = TargetSource::lines("functions that may be a unit of work", &lines);
     let session = context.session(None, &targets, false, Notices::OfProcesses, observer)?;
-    let counted = count(context, &session, COUNTED)?;
-    Ok(found.choose_unit(&outermost, &counted, context.options.time).map(|target| (target, session)))
+    let counted = count(context, &session, counting_time(context.options.time))?;
+    let unit = found.choose_unit(&outermost, &counted, context.options.time);
+    Ok(Some(Outermost { counted, unit, session }))
 }
 
 /// Counts calls for some time.
