@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::factor::{Estimate, Factor};
-use crate::record::Measured;
+use crate::record::{Candidate, Measured};
 
 /// The sensitivity of a function over all of its callers that were tested as arms of their own.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -14,7 +14,7 @@ pub struct OverCallers {
     /// Its name, without a caller.
     pub name: String,
     /// Its file.
-    pub file: Option<PathBuf>,
+    pub file: PathBuf,
     /// The line of its definition, if known.
     pub line: Option<u32>,
     /// How many arms it has.
@@ -31,32 +31,30 @@ pub struct OverCallers {
 
 /// The functions with more than one tested caller, if all of these have an estimate.
 pub(super) fn over_callers(measured: &Measured, factors: &[Factor]) -> Vec<OverCallers> {
-    let mut functions: Vec<(&str, Vec<&Factor>)> = Vec::new();
+    let mut functions: Vec<(&Candidate, Vec<&Factor>)> = Vec::new();
     for factor in factors.iter().filter(|of| of.caller.is_some()) {
-        let is_it = |of: &&crate::record::Candidate| {
+        let is_it = |of: &&Candidate| {
             of.caller == factor.caller
                 && of.line == factor.line
                 && Some(&of.file) == factor.file.as_ref()
                 && of.name_and_caller() == factor.name
         };
         let Some(candidate) = measured.candidates.iter().find(is_it) else { continue };
-        let is_same = |(name, of): &&mut (&str, Vec<&Factor>)| {
-            *name == candidate.name
-                && of.first().is_some_and(|first| (&first.file, first.line) == (&factor.file, factor.line))
-        };
-        match functions.iter_mut().find(is_same) {
-            Some((_, of)) => of.push(factor),
-            None => functions.push((&candidate.name, vec![factor])),
+        match functions.iter_mut().find(|(of, _)| of.function() == candidate.function()) {
+            Some((_, arms)) => arms.push(factor),
+            None => functions.push((candidate, vec![factor])),
         }
     }
-    functions.into_iter().filter_map(|(name, arms)| over(name, &arms)).collect()
+    functions.into_iter().filter_map(|(of, arms)| over(of, &arms)).collect()
 }
 
 /// The mean over arms. Each call has the same delay, so an arm weighs by its calls. The arms' coins are
 /// independent, and so are the errors of their estimates.
-fn over(name: &str, arms: &[&Factor]) -> Option<OverCallers> {
-    let [first, _, ..] = arms else { return None };
+fn over(function: &Candidate, arms: &[&Factor]) -> Option<OverCallers> {
     let calls: f64 = arms.iter().map(|of| of.calls_per_unit).sum();
+    if arms.len() < 2 || calls <= 0.0 {
+        return None;
+    }
     let (mut sensitivity, mut variance) = (0.0, 0.0);
     for arm in arms {
         let Estimate { sensitivity: of_arm, low, high } = arm.estimate()?;
@@ -65,10 +63,10 @@ fn over(name: &str, arms: &[&Factor]) -> Option<OverCallers> {
         variance += (part * (high - low) / 2.0).powi(2);
     }
     let half = variance.sqrt();
-    (calls > 0.0).then(|| OverCallers {
-        name: name.to_owned(),
-        file: first.file.clone(),
-        line: first.line,
+    Some(OverCallers {
+        name: function.name.clone(),
+        file: function.file.clone(),
+        line: function.line,
         arms: arms.len(),
         calls_per_unit: calls,
         sensitivity,

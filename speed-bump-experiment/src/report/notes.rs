@@ -42,7 +42,7 @@ pub(super) fn over_callers(findings: &Findings) -> Vec<String> {
     let line = |of: &OverCallers| {
         format!(
             "{} from all {} callers: sensitivity {} [{}, {}]",
-            name_and_place_of(&of.name, of.file.as_deref(), of.line),
+            name_and_place_of(&of.name, Some(&of.file), of.line),
             of.arms,
             fixed(of.sensitivity, 2),
             fixed(of.low, 2),

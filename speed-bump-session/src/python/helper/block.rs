@@ -176,7 +176,7 @@ impl Block {
     pub fn new(file: File, contents: &Contents<'_>) -> Result<Self, BlockError> {
         let futexes = FutexPage::map(&file, size_of::<ControlBlock>())?;
         Ok(Self {
-            number: number(&file).map_err(BlockError::from)?,
+            number: number(&file)?,
             file,
             futexes,
             layout: contents.layout(),

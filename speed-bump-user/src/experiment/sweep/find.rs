@@ -58,16 +58,16 @@ pub(super) fn find(
         Found::sample(context, &mut units_done(&mut *units.metrics.unit, handle), observer)?
     };
     observer.step(Step::CountCalls);
-    let outermost = if wants_unit { count_outermost(context, &mut found, observer)? } else { None };
-    let (counted_outermost, chosen) = match outermost {
-        Some(Outermost { counted, unit, session }) => (Some(counted), unit.map(|target| (target, session))),
-        None => (None, None),
-    };
-    if let Some((target, counted_in)) = chosen {
-        units = units.with_calls(target);
-        // First without the other targets, which may select the unit's function too.
-        if let Some(own) = units.own() {
-            session = Some(context.session(Some(counted_in), &own, false, Notices::All, observer)?);
+    let mut counted_outermost = None;
+    if wants_unit && let Some(outermost) = count_outermost(context, &mut found, observer)? {
+        counted_outermost = Some(outermost.counted);
+        if let Some(target) = outermost.unit {
+            units = units.with_calls(target);
+            // First without the other targets, which may select the unit's function too.
+            if let Some(own) = units.own() {
+                session =
+                    Some(context.session(Some(outermost.session), &own, false, Notices::All, observer)?);
+            }
         }
     }
     if let Some(text) = found.unit() {
