@@ -1,8 +1,8 @@
-//! From a request to everything that a session begins with: the targets are read, costs are measured, and
-//! processes get their plans. Attaches nothing.
+//! Prepares a session: reads the targets, measures costs, and makes a plan for each process. Attaches
+//! nothing.
 //!
-//! What there is to say on the way are [`Notice`]s: data, whose words are the caller's. What an engine cannot
-//! do is refused here, before anything is touched.
+//! What the user should know is returned as [`Notice`]s: data that the caller turns into text. If the chosen
+//! engine cannot do what is requested, the request is refused here, before anything is changed.
 
 pub mod bpf;
 mod capabilities;
@@ -35,52 +35,53 @@ pub use error::PrepareError;
 use kmod::KmodPlan;
 use notice::Notice;
 
-/// What is asked for.
+/// The user's request for a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Where the targets come from.
     pub targets: TargetSource,
-    /// Whether it may be that there are none. Then what probes cost is measured first, for targets that come.
+    /// Whether a session may begin without targets. If so, the costs of probes are measured first, for
+    /// targets that come later.
     pub allow_empty: bool,
-    /// What a target gets that leaves it open.
+    /// The delay and frequency of a target whose line gives none.
     pub default: Dose,
-    /// What each thread is delayed at most, whatever its doses are; `None`: no bound, now or later.
+    /// The most that any thread is delayed, whatever the doses are; `None`: no bound, now or later.
     pub bound: Option<DelayBound>,
-    /// Who is to spin.
+    /// Which engine spins.
     pub engine: EngineChoice,
-    /// How Python calls are to be seen.
+    /// Which entry source shows Python calls.
     pub entry: EntryChoice,
     /// Whether the helper may be loaded into processes.
     pub inject: bool,
-    /// How long a thread of a Python process may take to come to a point where it can be borrowed.
+    /// How long we wait until a thread of a Python process is at a point where we can borrow it.
     pub inject_timeout: Duration,
-    /// From the attach to the first trigger.
+    /// The time from the attach to the first trigger.
     pub start_after: Duration,
-    /// From there to the last trigger; `None` is until stopped.
+    /// The time from the first trigger to the last one; `None`: until the session is stopped.
     pub duration: Option<Duration>,
-    /// Whether children are covered.
+    /// Whether the session covers children.
     pub children: bool,
     /// Whether calls are timed, for own and cumulative times.
     pub times: bool,
     /// Whether calls can be timed later, by [`Controls::time_calls`](crate::session::controls::Controls), and
-    /// native targets may come later, as in a sweep. Then what probes cost is measured first.
+    /// native targets can be added later, as in a sweep. If so, the costs of probes are measured first.
     pub times_later: bool,
-    /// Whether it is recorded who calls whom, of Python functions whose calls are timed.
+    /// Whether the helper records the callers of Python functions whose calls are timed.
     pub callers: bool,
     /// Whether a target that selects nothing is an error.
     pub strict: bool,
-    /// Whether the targets are a guess: a session then does not tell which of them select nothing.
+    /// Whether the targets are a guess: then the session does not report which of them select nothing.
     pub is_guess: bool,
-    /// With the engine `kmod`: whether upstream's module will do.
+    /// With the engine `kmod`: whether upstream's module is accepted.
     pub accept_upstream_module: bool,
 }
 
 impl Request {
-    /// How long a thread may take to come to a point where it can be borrowed, unless told otherwise.
+    /// The default of [`inject_timeout`](Self::inject_timeout).
     pub const INJECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-    /// Everything that can be done by itself, for these targets; calls of them are counted, and delayed where
-    /// the targets say so.
+    /// The defaults for these targets: engine and entry source are chosen automatically, calls are counted,
+    /// and delayed where the targets say so.
     pub fn new(targets: TargetSource) -> Self {
         Self {
             targets,
@@ -104,12 +105,12 @@ impl Request {
     }
 }
 
-/// What is prepared for.
+/// The purpose of the preparation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Attaching, which will bring helpers in where plans say so.
+    /// Attaching: helpers are loaded later, where plans say so.
     Attach,
-    /// Listing: helpers are brought in, look at what is loaded, and leave.
+    /// Listing: helpers are loaded, list the functions of their processes, and are unloaded.
     List,
 }
 
@@ -119,13 +120,13 @@ pub struct Prepared {
     pub settings: Settings,
     /// Targets of the request, with the kind that the files of the processes give each.
     pub targets: Arc<Targets>,
-    /// What is selected, and how it is to be attached to.
+    /// The functions that targets select, and the probe sites for them.
     pub plans: Plans,
-    /// What there is to say.
+    /// What the user should know.
     pub notices: Vec<Notice>,
 }
 
-/// What is selected, by the engine that it is for.
+/// What targets select, in the form that the engine needs.
 pub enum Plans {
     /// For the BPF object: engines `bpf` and `signal`.
     Bpf(Box<BpfPlans>),
@@ -137,15 +138,16 @@ impl Prepared {
     /// Opens the processes, reads the targets, measures what probes cost, and makes the plans.
     ///
     /// # Errors
-    /// See there.
+    /// See [`PrepareError`].
     pub fn of_processes(pids: &[Pid], request: &Request, purpose: Purpose) -> Result<Self, PrepareError> {
         Self::of_processes_knowing(pids, request, purpose, &KnownFunctions::default())
     }
 
-    /// The same, which takes functions of files from these where they are known, and adds the others.
+    /// As [`of_processes`](Self::of_processes). Takes the functions of a file from `known` if they are there,
+    /// and otherwise adds them.
     ///
     /// # Errors
-    /// See there.
+    /// See [`PrepareError`].
     pub fn of_processes_knowing(
         pids: &[Pid],
         request: &Request,
@@ -173,10 +175,10 @@ impl Prepared {
         Ok(Self { settings: settings(request, policies), targets, plans, notices })
     }
 
-    /// Attaches, and has the session go on on a thread of its own. `stop` stops it, from now on.
+    /// Attaches. The session then runs on a thread of its own, until `stop` is called.
     ///
     /// # Errors
-    /// Nothing is left attached.
+    /// The session could not begin. Nothing is left attached.
     pub fn start(self, stop: Stop) -> Result<Handle, SessionError> {
         let Self { settings, plans, .. } = self;
         match plans {
@@ -185,7 +187,7 @@ impl Prepared {
         }
     }
 
-    /// The processes that the session is of.
+    /// The processes that the session covers first.
     pub fn processes(&self) -> Vec<&Process> {
         match &self.plans {
             Plans::Bpf(plans) => plans.processes.iter().map(|(process, _)| process).collect(),
@@ -194,8 +196,8 @@ impl Prepared {
     }
 }
 
-/// Sessions that are of one of these processes already, or of a descendant that this one is to cover too, as
-/// far as they can be asked.
+/// A notice for each running session that covers one of these processes, or, with `children`, one of their
+/// descendants. Sessions that do not answer are left out.
 fn other_sessions(processes: &[Process], children: bool) -> Vec<Notice> {
     let sessions = sessions().unwrap_or_else(|error| {
         tracing::debug!("it is not known which other sessions run: {error}");
@@ -216,10 +218,11 @@ fn other_sessions(processes: &[Process], children: bool) -> Vec<Notice> {
     shared.collect()
 }
 
-/// More files for `__main__` than a service has scripts.
+/// The most files for `__main__`: more than any service has scripts.
 const MAIN_FILES: usize = 64;
 
-/// Patterns for the files that the processes run, or else those that their descendants do, as under `sh -c`.
+/// Patterns for the scripts that the processes run. For a process that runs none (such as `sh -c`): those of
+/// its descendants.
 fn main_files(processes: &[Process]) -> Vec<String> {
     let mut globs: Vec<String> = Vec::new();
     for process in processes {
@@ -237,10 +240,10 @@ fn main_files(processes: &[Process]) -> Vec<String> {
     globs
 }
 
-/// Opens the processes, each once, in this order.
+/// Opens the processes in this order, each once.
 ///
 /// # Errors
-/// One is gone, or cannot be a target.
+/// A process is gone, or cannot be a target.
 fn open(pids: &[Pid]) -> Result<Vec<Process>, ProcessError> {
     let mut different: Vec<Pid> = Vec::with_capacity(pids.len());
     for pid in pids {
@@ -251,11 +254,11 @@ fn open(pids: &[Pid]) -> Result<Vec<Process>, ProcessError> {
     different.into_iter().map(Process::open).collect()
 }
 
-/// Reads the targets. The files that the processes see decide what lines without a kind are, and where
-/// children are covered, those of their descendants too.
+/// Reads the targets. The mapped files of the processes decide the kind of each line that names none. If
+/// children are covered, the files of descendants count too.
 ///
 /// # Errors
-/// A file that cannot be read, lines that are wrong, or no process.
+/// A file cannot be read, lines are wrong, or there is no process.
 fn read_targets(request: &Request, processes: &[Process]) -> Result<Targets, PrepareError> {
     let parsed = request.targets.read(request.allow_empty)?;
     let asks = request.children && parsed.undecided().next().is_some();
@@ -264,7 +267,7 @@ fn read_targets(request: &Request, processes: &[Process]) -> Result<Targets, Pre
     kinds::decide(parsed, processes.iter().chain(&descendants)).ok_or(PrepareError::NoProcess)
 }
 
-/// The doses that targets begin with, and what there is to say of them.
+/// The first doses of the targets, and notices about the targets.
 fn first_policies(
     request: &Request,
     targets: Targets,

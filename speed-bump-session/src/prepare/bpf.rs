@@ -1,4 +1,4 @@
-//! Plans for the BPF object, in each process.
+//! Plans of what the BPF programs do in each process.
 
 use std::{collections::BTreeSet, ffi::OsString, sync::Arc};
 
@@ -25,14 +25,14 @@ use crate::{
     targets::{TargetIndex, Targets},
 };
 
-/// The processes, each with what the targets select in it.
+/// The processes, each with the functions that targets select in it.
 pub struct BpfPlans {
-    /// Resolves targets in processes that come later: children that exec.
+    /// Resolves targets in processes that come later, such as children that call `exec`.
     pub resolver: Resolver,
-    /// None for a command that is yet to be started.
+    /// Empty for a command that has not been started.
     pub processes: Vec<(Process, Plan)>,
-    /// Whether descendants of those have Python functions that can be made visible, as far as this was
-    /// checked.
+    /// Whether descendants of these processes have Python functions that can be made visible. `false` if this
+    /// was not checked.
     pub python_in_children: bool,
 }
 
@@ -68,7 +68,7 @@ impl BpfPlans {
         notices.extend(unselected::notices(request.strict, &resolver, &planned, purpose)?);
         let python_in_children = planned.iter().skip(named).any(|of| of.plan.has_python());
         if purpose == Purpose::Attach {
-            // The session looks for them when it begins.
+            // The session finds descendants again when it begins.
             planned.truncate(named);
         }
         costs.finish(request, policies, &kinds(request, policies, &planned), &mut resolver)?;
@@ -90,22 +90,22 @@ impl BpfPlans {
     }
 }
 
-/// What is known before a command is started.
+/// What is known before a command starts.
 pub struct PreparedCommand {
-    /// Resolves its programs.
+    /// Resolves targets in the processes of the command.
     pub resolver: Resolver,
     /// What the session does, and how.
     pub settings: Settings,
-    /// What there is to say.
+    /// What the user should know.
     pub notices: Vec<Notice>,
 }
 
 impl Prepared {
-    /// As [`Prepared::of_processes`], for a command that is yet to be started: what can be known without a
+    /// As [`Prepared::of_processes`], for a command that has not been started: prepares what needs no
     /// process.
     ///
     /// # Errors
-    /// As for [`Prepared::of_processes`].
+    /// See [`PrepareError`].
     pub fn of_command(request: &Request, command: &[OsString]) -> Result<PreparedCommand, PrepareError> {
         capabilities::check_command(request.engine)?;
         let targets = kinds::decide_for_command(request.targets.read(request.allow_empty)?);
@@ -119,8 +119,8 @@ impl Prepared {
     }
 }
 
-/// The kinds of sites that probes will go on: all where probes may be added later, otherwise as far as they
-/// are known.
+/// The kinds of probe sites that the session will use: all kinds if probes may be added later, otherwise
+/// those of the plans.
 fn kinds(request: &Request, policies: &PolicyTable, planned: &[Planned]) -> BTreeSet<SiteKind> {
     if may_add_probes(request) {
         return SiteKind::ALL.into();
@@ -136,7 +136,8 @@ fn kinds(request: &Request, policies: &PolicyTable, planned: &[Planned]) -> BTre
     sites.chain(stubs).chain(exits.map(|exit| exit.kind)).collect()
 }
 
-/// Adds the descendants, which a session would cover too. Leaves out those that have ended or cannot be read.
+/// Adds the descendants, as the session will cover them too. Leaves out those that have ended or cannot be
+/// read.
 fn add_descendants(
     request: &Request,
     resolver: &Resolver,

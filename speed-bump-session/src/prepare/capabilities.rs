@@ -1,4 +1,4 @@
-//! Refuses what the chosen engine cannot do, before anything is changed.
+//! Refuses what the chosen engine does not support, before anything is changed.
 
 use super::{PrepareError, Request};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     units::Pid,
 };
 
-/// Refuses a request that its engine cannot do.
+/// Refuses a request that its engine does not support.
 pub(super) fn check(request: &Request, pids: &[Pid]) -> Result<(), PrepareError> {
     let (engine, can) = engine_for(request.engine);
     let several = pids.iter().any(|pid| Some(pid) != pids.first());
@@ -41,7 +41,7 @@ pub(super) fn check_command(choice: EngineChoice) -> Result<(), PrepareError> {
     if can.commands { Ok(()) } else { Err(refusal(engine, instead)) }
 }
 
-/// Refuses targets that the engine cannot do, all at once.
+/// Refuses targets that the engine does not support. The error names all of them.
 pub(super) fn check_targets(choice: EngineChoice, targets: &Targets) -> Result<(), PrepareError> {
     check_callers(targets)?;
     let (engine, can) = engine_for(choice);
@@ -64,7 +64,7 @@ pub(super) fn check_targets(choice: EngineChoice, targets: &Targets) -> Result<(
     Err(PrepareError::Incapable(cannot))
 }
 
-/// Refuses callers of functions whose callers no engine sees.
+/// Refuses `caller=` on native functions and USDT probes: no engine sees who calls them.
 fn check_callers(targets: &Targets) -> Result<(), PrepareError> {
     let of_native = |target: &Target| target.caller.is_some() && target.kind != TargetKind::Python;
     let unseen = targets.iter().map(|(_, target)| target).filter(|target| of_native(target));

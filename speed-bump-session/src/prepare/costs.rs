@@ -1,5 +1,5 @@
-//! What probes and signals cost on this machine, as far as the request needs it: what an earlier session
-//! measured, checked; otherwise measured now. Nothing is measured where helpers do all the work.
+//! The costs of probes and signals on this machine. Costs from an earlier session are checked; others are
+//! measured now. Nothing is measured if helpers do all the work.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -21,16 +21,16 @@ use crate::{
 /// The costs of one session, while it is being prepared.
 pub(super) struct SessionCosts {
     kept: KeptCosts,
-    /// Whether another session stored the table, so that it has to be checked.
+    /// Whether the costs come from an earlier session, so that they must be checked.
     is_kept: bool,
     began: Reading,
 }
 
 impl SessionCosts {
-    /// Checks what every attach needs of the machine, and makes a resolver with the costs that are known.
+    /// Checks that this machine can attach at all, and makes a resolver with the costs that are known.
     ///
     /// # Errors
-    /// Nothing can be attached here, the requested engine needs a helper and none may be loaded, or the
+    /// Nothing can be attached here, the requested engine needs a helper and the user forbids it, or the
     /// machine could not be measured.
     pub(super) fn begin(
         request: &Request,
@@ -64,7 +64,7 @@ impl SessionCosts {
         Ok((Self { kept, is_kept, began }, resolver))
     }
 
-    /// Makes sure that the costs of these kinds of sites are known, and those of signals if any will be sent.
+    /// Checks or measures the costs of these kinds of sites, and those of signals if any will be sent.
     ///
     /// # Errors
     /// The machine could not be measured, or signals are requested and cannot be sent.
@@ -91,7 +91,7 @@ impl SessionCosts {
         Ok(())
     }
 
-    /// Returns whether anything has changed.
+    /// Checks the costs, and measures again what has changed. Returns whether anything has changed.
     fn check(
         &self,
         table: &mut CostTable,
@@ -113,15 +113,14 @@ impl SessionCosts {
 /// Measures everything on this machine, and stores the result.
 ///
 /// # Errors
-/// As [`calibrate::measure`].
+/// See [`calibrate::measure`].
 pub fn measure(kernel: &KernelFacts, kept: &KeptCosts) -> Result<CostTable, CalibrateError> {
     let table = calibrate::measure(kernel)?;
     kept.write(&table);
     Ok(table)
 }
 
-/// As [`measure`], in the middle of a session that turns out to need probes, because a helper could not be
-/// loaded.
+/// Measures during a session that needs probes unexpectedly, because a helper could not be loaded.
 fn measure_late(form: Form, kept: &KeptCosts) -> CostTable {
     match calibrate::measure_form(form) {
         Ok(table) => {
@@ -135,17 +134,16 @@ fn measure_late(form: Form, kept: &KeptCosts) -> CostTable {
     }
 }
 
-/// Whether native targets may be added while the session runs, whose probes are to delay exactly from their
-/// first call on: the event loop has no time to measure what they cost.
+/// Whether native targets may be added while the session runs. Their probes delay exactly from the first call
+/// on, so their costs must be known before: the event loop has no time to measure.
 ///
-/// A session without BPF refuses them: it is for helpers alone, and does not follow children.
+/// A session with only helpers, which does not follow children, refuses native targets.
 pub(super) fn may_add_probes(request: &Request) -> bool {
     let may_add = request.allow_empty || request.times_later;
     may_add && (request.engine != EngineChoice::Only(EngineKind::Helper) || request.children)
 }
 
-/// Whether it is certain from the start that there will be probes, if anything is selected, or whether they
-/// may be added.
+/// Whether the session needs probes for its targets, or may get them later.
 fn needs_probes(request: &Request, targets: &Targets, policies: &PolicyTable) -> bool {
     let by_helper = request.inject
         && policies.choice().delays_in_helper()
@@ -154,7 +152,8 @@ fn needs_probes(request: &Request, targets: &Targets, policies: &PolicyTable) ->
     may_add_probes(request) || targets.iter().any(|(_, target)| !is_helpers(target.kind))
 }
 
-/// All kinds of sites that the request may need, where it is not known which.
+/// All kinds of sites if the session may need probes; otherwise none. For a command whose plan is not yet
+/// known.
 pub(super) fn likely_kinds(
     request: &Request,
     targets: &Targets,
@@ -163,10 +162,10 @@ pub(super) fn likely_kinds(
     if needs_probes(request, targets, policies) { SiteKind::ALL.into() } else { BTreeSet::new() }
 }
 
-/// Whether signals will be sent: only if it is known where the kernel keeps what sending them needs.
+/// Where the kernel keeps what sending signals needs; `None` if no signals will be sent.
 ///
 /// # Errors
-/// They are requested and cannot be sent.
+/// Signals are requested and cannot be sent.
 fn signals(
     request: &Request,
     policies: &PolicyTable,
@@ -210,7 +209,7 @@ mod tests {
         assert_eq!(kinds(&|request| request.times_later = true), all);
         assert_eq!(kinds(&|request| request.allow_empty = true), all);
         let by_helper = EngineChoice::Only(EngineKind::Helper);
-        // Its programs follow children, so that native targets can be added.
+        // Programs that follow children are loaded, so native targets can be added.
         let alone = |children| {
             kinds(&move |request: &mut Request| {
                 (request.times_later, request.engine, request.children) = (true, by_helper, children);

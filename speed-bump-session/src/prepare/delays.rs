@@ -59,13 +59,14 @@ fn below_floors(policies: &PolicyTable, resolver: &Resolver, planned: &[Planned]
 
 fn long_in_kernel(policies: &PolicyTable, resolver: &Resolver, planned: &[Planned]) -> Vec<Notice> {
     let form = resolver.form();
-    // Such a delay is refused, or the helper spins it, or the BPF program lets others run while it spins.
+    // In these kernels such a delay cannot hold up others: it is refused, the helper spins it, or the BPF
+    // program lets other threads run during the spin.
     if form.longest_spin().is_some() || form.may_sleep() {
         return Vec::new();
     }
     let in_kernel = |target| {
         let delay = policies.delay(target);
-        // Of a command it is known only whether the helper may be loaded.
+        // For a command we only know whether the helper may be loaded.
         let may_be_signalled = resolver.signal().is_some();
         let may_be_helpers = resolver.may_inject() && policies.in_helper(target).is_some();
         let any = planned.is_empty()

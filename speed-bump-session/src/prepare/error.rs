@@ -1,4 +1,4 @@
-//! Why nothing can be attached.
+//! The reasons why a session could not be prepared.
 
 use super::notice::SelectsNothing;
 use crate::{
@@ -22,41 +22,41 @@ pub enum PrepareError {
     /// A process cannot be a target, or cannot be read.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// Privileges are missing.
+    /// We lack privileges.
     #[error(transparent)]
     Privilege(#[from] PrivilegeError),
     /// The kernel lacks something.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// Costs cannot be measured.
+    /// The costs of probes or signals could not be measured.
     #[error(transparent)]
     Calibrate(#[from] CalibrateError),
-    /// The requested engine works in the helper, which may not be loaded.
+    /// The requested engine needs the helper, which the user forbids.
     #[error("the engine `{0}` needs the helper in the process: let it be loaded, or use the engine `bpf`")]
     WithoutHelper(EngineKind),
-    /// The engine `signal` is requested, and cannot work.
+    /// The engine `signal` is requested, and does not work here.
     #[error("the engine `signal` does not work here: {0}; use the engine `bpf`")]
     NoSignals(String),
     /// Targets select nothing, and the request does not allow that.
     #[error("{} of the targets select nothing", .0.len())]
     NothingSelected(Vec<SelectsNothing>),
-    /// All targets are Python functions, and no process has any that can be made visible.
+    /// All targets are Python functions, and no process has Python functions that can be made visible.
     #[error("process {pid}: {why}")]
     NoPython {
         /// PID of one of the processes.
         pid: Pid,
-        /// Why that process has none.
+        /// Why that process has no visible Python functions.
         why: String,
         /// What else is known about it.
         remarks: Vec<String>,
     },
-    /// The engine cannot do what is requested; a line for each reason.
+    /// The engine does not support the request; a line for each reason.
     #[error("{}", .0.join("; "))]
     Incapable(Vec<String>),
     /// The kernel module cannot be used.
     #[error(transparent)]
     Kmod(#[from] KmodError),
-    /// No process was named.
+    /// The request names no process.
     #[error("no process: name one with --pid PID")]
     NoProcess,
 }

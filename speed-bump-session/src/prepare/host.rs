@@ -1,4 +1,4 @@
-//! What every attach needs of the machine: what is allowed here, and a trial on functions of our own.
+//! What every attach needs of the machine: privileges, kernel features, and a trial on functions of our own.
 //!
 //! An attach and `doctor` use the same checks, so that they come to the same result.
 
@@ -12,19 +12,19 @@ use crate::{
 /// The machine, and what this process may do on it.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// What the kernel supports.
+    /// The features of the kernel.
     pub kernel: KernelFacts,
     /// Our privileges.
     pub privileges: Result<Privileges, PrivilegeError>,
 }
 
 impl Host {
-    /// Reads both now.
+    /// Reads the facts about the kernel, and our privileges.
     pub fn read() -> Self {
         Self { kernel: KernelFacts::read(), privileges: Privileges::read() }
     }
 
-    /// Refuses to go on if something is missing that every attach needs.
+    /// Returns an error if something is missing that every attach needs.
     ///
     /// # Errors
     /// A privilege is missing, a system call is refused, or the kernel lacks something.
@@ -36,11 +36,11 @@ impl Host {
         Ok(())
     }
 
-    /// Makes the trial: loads the programs, and attaches to functions of our own, whose costs are measured.
-    /// Takes some tens of milliseconds.
+    /// Tries to attach: loads the programs, attaches to functions of our own, and measures the costs. Takes
+    /// some tens of milliseconds.
     ///
     /// # Errors
-    /// As [`Host::check`]; or the trial has failed.
+    /// [`Host::check`] fails, or the trial does.
     pub fn try_attaching(&self) -> Result<CostTable, PrepareError> {
         self.check()?;
         Ok(calibrate::measure(&self.kernel)?)
@@ -50,7 +50,7 @@ impl Host {
 /// Tries to send signals to a helper, and measures what that costs.
 ///
 /// # Errors
-/// They cannot.
+/// Signals cannot be sent.
 pub fn try_signals(costs: &mut CostTable) -> Result<(), PrepareError> {
     match TaskOffsets::usable() {
         Ok(offsets) => Ok(calibrate::measure_signal(costs, offsets)?),

@@ -24,14 +24,14 @@ use crate::{
     targets::Targets,
 };
 
-/// A process, with what the targets select in it.
+/// A process, with the functions that targets select in it.
 pub struct KmodPlan {
-    /// `None` where the module cannot be used and is not needed.
+    /// `None` if the module cannot be used and is not needed (when listing).
     module: Option<(Module, Records)>,
     resolver: SymbolResolver,
     process: Process,
     found: NamedFunctions,
-    /// Notices about the module that the report repeats.
+    /// Notices about the module, for the report.
     told: Vec<String>,
 }
 
@@ -71,23 +71,23 @@ impl KmodPlan {
         Handle::start(move |stop| KmodSession::start(start, &settings, stop), stop)
     }
 
-    /// Process that the targets are for: the kernel module takes one.
+    /// The process to delay: the kernel module takes only one.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// The notices that the report repeats.
+    /// The notices about the module, for the report.
     pub fn told(&self) -> &[String] {
         &self.told
     }
 
-    /// What the targets select in it.
+    /// The functions that targets select in the process.
     pub fn found(&self) -> &NamedFunctions {
         &self.found
     }
 }
 
-/// The module, if it can be used here. First removes what killed tools have left in it.
+/// Opens the module, if it can be used here. First removes the targets that killed tools have left in it.
 fn module(
     request: &Request,
     process: &Process,
@@ -109,7 +109,7 @@ fn module(
     Ok((module, records))
 }
 
-/// A notice for each target that selects nothing; under `strict` an error.
+/// A notice for each target that selects nothing; under `strict` an error instead.
 fn unselected(
     strict: bool,
     resolver: &SymbolResolver,

@@ -1,4 +1,4 @@
-//! What was prepared, as JSON: what `list` shows.
+//! The output of `list` as JSON: what was prepared.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -16,7 +16,7 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// Name and version of the format; a change that readers would notice gets another number.
+/// Name and version of the format. The version changes when readers have to change.
 pub const SCHEMA: &str = "speed-bump/list/1";
 
 /// What targets select, and where the probes would go.
@@ -30,11 +30,11 @@ pub struct Listing<'a> {
 #[derive(Debug, Serialize)]
 struct ProcessListing<'a> {
     pid: Pid,
-    /// The name that the process gives itself, or else that of its program.
+    /// The name of the process, or that of its program.
     comm: String,
-    /// Why no Python function can be selected, where some are asked for.
+    /// Why no Python function can be selected, if targets name any.
     python_impossible: Option<&'a str>,
-    /// Probe sites of the interpreter, which stand for all Python functions.
+    /// Probe sites in the interpreter. Each serves all Python functions.
     interpreter_sites: Vec<Site<'a>>,
     targets: Vec<TargetListing<'a>>,
 }
@@ -51,7 +51,7 @@ struct TargetListing<'a> {
     delay_ns: Nanos,
     frequency: u64,
     functions: Vec<Function<'a>>,
-    /// Why it selects nothing, or less than one would expect.
+    /// Why the target selects nothing, or less than expected.
     remarks: Vec<&'a str>,
 }
 
@@ -71,17 +71,17 @@ struct Site<'a> {
     offset: u64,
     instruction: &'a str,
     kind: SiteKind,
-    /// The least time that a delayed call takes there.
+    /// The least time that a delayed call takes at this site.
     floor_ns: Nanos,
-    /// The same for a call after a sleep, or much other code.
+    /// The least time that a delayed call takes when caches are cold, as after a sleep or much other code.
     cold_floor_ns: Nanos,
-    /// The time that a call takes there if it is not delayed.
+    /// The time that a call takes at this site without a delay.
     unselected_ns: Nanos,
     remark: Option<&'a str>,
 }
 
 impl<'a> Listing<'a> {
-    /// Everything that is known of these processes.
+    /// The listing of prepared processes.
     pub fn new(prepared: &'a Prepared) -> Self {
         let processes = match &prepared.plans {
             Plans::Bpf(plans) => {
@@ -96,7 +96,7 @@ impl<'a> Listing<'a> {
     }
 }
 
-/// A process that the BPF object delays.
+/// A process whose plan is for BPF programs.
 #[derive(Clone, Copy)]
 struct OneProcess<'a> {
     prepared: &'a Prepared,
@@ -106,7 +106,7 @@ struct OneProcess<'a> {
 
 impl<'a> OneProcess<'a> {
     fn process(self, process: &Process) -> ProcessListing<'a> {
-        // By function; those of the interpreter have none.
+        // Sites by function. Sites of the interpreter belong to no function.
         let mut by_function: HashMap<Option<usize>, Vec<&'a PlannedSite>> = HashMap::new();
         for site in &self.plan.sites {
             by_function.entry(site.function).or_default().push(site);
@@ -159,7 +159,7 @@ impl<'a> OneProcess<'a> {
     }
 }
 
-/// The process that the kernel module delays.
+/// The listing of a process whose plan is for the kernel module.
 fn of_kmod<'a>(prepared: &'a Prepared, plan: &'a KmodPlan) -> ProcessListing<'a> {
     let found = plan.found();
     let targets = prepared.targets.iter().map(|(index, target)| {

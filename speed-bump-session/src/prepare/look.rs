@@ -17,16 +17,17 @@ use crate::{
     targets::{TargetIndex, TargetKind},
 };
 
-/// A process, with what the targets select in it.
+/// A process, with the functions that targets select in it.
 pub(super) struct Planned {
     pub(super) process: Process,
     pub(super) plan: Plan,
-    /// What targets that select nothing could have meant: file and qualified name. Empty where this was not
-    /// asked.
+    /// What targets that select nothing could have meant: file and qualified name of functions. Empty if no
+    /// list was requested.
     pub(super) loaded: Vec<(String, String)>,
-    /// The bits of the callers that targets name and that were found, if its functions were listed.
+    /// Bits of the callers that targets name and that the helper has found; `None` if functions were not
+    /// listed.
     pub(super) callers_found: Option<u64>,
-    /// Why it may have Python functions that were not found.
+    /// Why the process may have more Python functions than were found.
     pub(super) unlisted: Vec<&'static str>,
 }
 
@@ -35,8 +36,8 @@ impl Planned {
         Self { process, plan, loaded: Vec::new(), callers_found: None, unlisted: Vec::new() }
     }
 
-    /// Loads the helper, and adds to the plan what it finds. Where a target selects nothing, also collects
-    /// the names that exist.
+    /// Loads the helper, and adds its functions to the plan. If a target selects nothing, also collects the
+    /// names of other functions.
     pub(super) fn look_inside(
         &mut self,
         inject_timeout: Duration,
@@ -69,7 +70,7 @@ impl Planned {
         let mut functions: Vec<_> =
             functions.into_iter().filter_map(|function| as_planned(function, resolver)).collect();
         functions.sort_by(|a, b| a.selected.cmp(&b.selected));
-        // After the others: sites name their functions by position.
+        // New functions come last, because sites name functions by position.
         plan.functions.extend(functions);
         let mut python = resolver.targets().iter().filter(|(_, target)| target.kind == TargetKind::Python);
         if python.any(|(index, _)| !plan.would_select(index))

@@ -11,7 +11,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "notice", rename_all = "kebab-case")]
 pub enum Notice {
-    /// There are no targets, which the request allows.
+    /// There are no targets, and the request allows that.
     NoTarget(NoTarget),
     /// The helper was loaded into a process to list its functions, and was unloaded.
     Looked {
@@ -20,7 +20,7 @@ pub enum Notice {
         /// How many functions it listed.
         functions: u64,
     },
-    /// A message of the helper about what it found there.
+    /// A message of the helper about the process.
     Seen {
         /// PID of the process.
         pid: Pid,
@@ -34,16 +34,16 @@ pub enum Notice {
         /// Why, and the way out.
         why: String,
     },
-    /// Another session slows down the same process: a call that both delay waits for both.
+    /// Another session delays the same process: if both sessions delay a call, it takes both delays.
     OtherSession {
         /// PID of the process.
         pid: Pid,
         /// The process of the tool that runs that session.
         session: Pid,
     },
-    /// What a killed tool had left in the kernel module was removed, or could not be.
+    /// A killed tool had left targets in the kernel module: they were removed, or could not be removed.
     Recovered {
-        /// Sentence about what was removed, or could not be.
+        /// Sentence about what was removed or could not be removed.
         text: String,
     },
     /// The kernel module is upstream's.
@@ -55,34 +55,34 @@ pub enum Notice {
     },
     /// A target selects nothing.
     SelectsNothing(SelectsNothing),
-    /// A delay is below what can be delivered.
+    /// A delay is below the floor.
     BelowFloor {
         /// The target's line.
         line: usize,
-        /// Delay that the line asks for.
+        /// The delay that the line asks for.
         delay: Nanos,
-        /// The least that a trigger takes at its costliest probe site.
+        /// The shortest delay at the costliest probe site of the target.
         floor: Nanos,
     },
-    /// A delay is exact where calls follow each other closely, and below what can be delivered after a sleep.
+    /// A delay is exact for calls that follow each other closely. After a sleep it is below the floor.
     BelowColdFloor {
         /// The target's line.
         line: usize,
-        /// Delay that the line asks for.
+        /// The delay that the line asks for.
         delay: Nanos,
-        /// The least that a trigger takes at its costliest probe site when it finds the caches cold.
+        /// The shortest delay at the costliest probe site of the target when caches are cold.
         floor: Nanos,
     },
-    /// A delay is spun in the kernel and is long enough to hold up others.
+    /// A delay is spun in the kernel, and is so long that it holds up other threads.
     LongInKernel {
         /// The target's line.
         line: usize,
-        /// Delay that the line asks for.
+        /// The delay that the line asks for.
         delay: Nanos,
     },
-    /// Calls that are not timed, although timing is requested.
+    /// Some calls are not timed, although timing is requested.
     NotTimed {
-        /// Sentence: which calls, and why.
+        /// Sentence about which calls are not timed, and why.
         text: String,
     },
 }
@@ -92,9 +92,9 @@ pub enum Notice {
 pub struct SelectsNothing {
     /// The target's line.
     pub line: usize,
-    /// Target as the line has it.
+    /// The target as its line gives it.
     pub target: String,
-    /// What each process has that explains it, if anything.
+    /// The reasons in each process, if any are known.
     pub processes: Vec<(Pid, Vec<Reason>)>,
 }
 
@@ -104,22 +104,22 @@ pub struct SelectsNothing {
 pub enum Reason {
     /// What resolving the target found.
     Found(String),
-    /// The target on this line selects it already.
+    /// The target on this line already selects the functions.
     SelectedBy(usize),
     /// The pattern matches no file that the process maps.
     NoFile {
         /// The module's pattern.
         pattern: String,
     },
-    /// The process runs code that it has compiled itself, which targets cannot name.
+    /// The process runs code that it compiled itself, such as a JIT's. Targets cannot name such code.
     Jit,
-    /// No function that is loaded is such a caller; those with the closest names, if any.
+    /// No loaded function matches the target's `caller=`. Gives the closest names, if any.
     NoCaller {
-        /// What follows `caller=`.
+        /// The pattern after `caller=`.
         pattern: String,
-        /// Names as a line writes them.
+        /// Names in the form that a line of targets uses.
         nearest: Vec<String>,
     },
-    /// There is no such name; these are the closest.
+    /// No function has this name. These names are the closest.
     Nearest(Vec<String>),
 }

@@ -1,4 +1,4 @@
-//! Which calls `--times` can time: checked before anything is changed.
+//! Checks which calls `--times` can time, before anything is changed.
 
 use super::{PrepareError, Request, look::Planned, notice::Notice};
 use crate::{
@@ -10,11 +10,11 @@ use crate::{
     units::Pid,
 };
 
-/// The notice where the kernel cannot time calls.
+/// The notice for a kernel that cannot time calls.
 pub const NO_NATIVE_TIMES: &str =
     "calls of native functions are counted and not timed: that needs Linux 5.17 or later";
 
-/// The notice for a process whose Python calls the helper does not see.
+/// The notice for a process whose Python calls are not timed, because the helper cannot be loaded there.
 pub fn python_untimed(pid: Pid) -> String {
     format!("process {pid}: calls of Python functions are not timed, as the helper cannot be loaded there")
 }
@@ -22,7 +22,7 @@ pub fn python_untimed(pid: Pid) -> String {
 /// Refuses to time calls where no engine can.
 ///
 /// # Errors
-/// Why not, and the way out.
+/// No engine can time the calls. The error has the way out.
 pub fn check(request: &Request, targets: &Targets) -> Result<(), PrepareError> {
     if !request.times {
         return Ok(());
@@ -64,14 +64,14 @@ pub(super) fn notices(request: &Request, targets: &Targets) -> impl Iterator<Ite
     usdt.into_iter().chain(native)
 }
 
-/// Whether calls of native functions are to be timed, if this kernel allows it: those of native targets that
-/// there are now, or that may come later in a session that may begin without targets.
+/// Whether calls of native functions are to be timed, if this kernel allows it. Native targets may be there
+/// now, or may come later.
 pub(super) fn of_native(request: &Request, targets: &Targets) -> bool {
     let may_come = request.allow_empty || request.times_later;
     (request.times || request.times_later) && (targets.has_kind(TargetKind::Native) || may_come)
 }
 
-/// The notice about what this kernel cannot time.
+/// The notice about calls that this kernel cannot time.
 pub(super) fn of_kernel(request: &Request, resolver: &Resolver) -> Option<Notice> {
     let lacks = request.times && of_native(request, resolver.targets()) && !resolver.form().times_calls();
     lacks.then(|| Notice::NotTimed { text: NO_NATIVE_TIMES.to_owned() })

@@ -18,10 +18,10 @@ use crate::{
     targets::{Target, TargetIndex, TargetKind},
 };
 
-/// How many reasons are given for one process.
+/// The most reasons for one process.
 const REASONS: usize = 3;
 
-/// A notice for each target that selects nothing; under `strict` an error.
+/// A notice for each target that selects nothing; under `strict` an error instead.
 pub(super) fn notices(
     strict: bool,
     resolver: &Resolver,
@@ -60,10 +60,11 @@ fn nothing<'a>(
     resolver.targets().iter().filter(move |(index, target)| {
         let index = *index;
         let selected = selecting.contains(&index) && !without_caller.contains(&index);
-        // Without a list of its functions, it is not known what a process will call before it does.
+        // Unless its functions were listed, we know what a process calls only once it calls it.
         let unknown = target.kind == TargetKind::Python
             && planned.iter().any(|planned| !is_known(&planned.plan, purpose));
-        // A session that cannot reach the functions it is to slow down does not start, and says why.
+        // If the functions are out of reach, the session does not start. That error gives the reason, so
+        // there is no notice here.
         let says_so = purpose == Purpose::Attach && planned.iter().any(|of| of.plan.is_out_of_reach(index));
         !selected && !unknown && !says_so
     })
@@ -113,7 +114,7 @@ fn selects_nothing(
     SelectsNothing { line: target.line, target: target.text.clone(), processes }
 }
 
-/// Reasons in the files that a process maps why a target selects nothing in them.
+/// Why a target selects nothing in the files that a process maps.
 pub(super) fn of_files(target: &Target, process: &Process) -> Vec<Reason> {
     let mut reasons = Vec::new();
     if target.kind == TargetKind::Python {
@@ -130,7 +131,7 @@ pub(super) fn of_files(target: &Target, process: &Process) -> Vec<Reason> {
     reasons
 }
 
-/// All reasons; `explained`: also those that need a list of all names.
+/// All reasons. With `explained`, also those that need a list of all names.
 fn reasons(
     index: TargetIndex,
     target: &Target,
@@ -158,7 +159,7 @@ fn reasons(
     }
     if reasons.is_empty() && explained {
         reasons = of_files(target, process);
-        // Names of other functions would only mislead.
+        // Names of other functions would mislead here.
         if let Some(text) = compiled(process, target, resolver.explaining()) {
             reasons.push(Reason::Found(text));
             return reasons;

@@ -1,6 +1,6 @@
-//! Decides how the calls of a CPython's functions become visible, or why they cannot.
+//! Decides which entry source shows the calls of a process's Python functions, or why none does.
 //!
-//! A pure decision over facts gathered elsewhere; it does not know which probe is attached where.
+//! The decision is a pure function of facts gathered elsewhere. It knows nothing of probes.
 
 use std::{fmt, str::FromStr};
 
@@ -12,8 +12,7 @@ use super::version::PythonVersion;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EntrySource {
-    /// The helper, injected into the process, runs into a stub of its own for each call of a selected
-    /// function.
+    /// The helper in the process executes a stub at each call of a selected function.
     Helper,
     /// Perf trampolines (CPython 3.12+): the evaluator's return address lies in the function's own
     /// trampoline.
@@ -23,8 +22,8 @@ pub enum EntrySource {
 }
 
 impl EntrySource {
-    /// Whether the functions of a process are known before the attach. The helper knows them as soon as it is
-    /// loaded.
+    /// Whether we know the functions of a process before the attach. With the helper we know them only when
+    /// it is loaded.
     pub fn lists_functions(self) -> bool {
         match self {
             Self::PerfMap => true,
@@ -49,10 +48,10 @@ impl FromStr for EntrySource {
 /// Which entry source the user wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EntryChoice {
-    /// The best that the process supports.
+    /// The best source that the process supports.
     #[default]
     Auto,
-    /// Only this one.
+    /// Only this source.
     Only(EntrySource),
 }
 
@@ -67,11 +66,11 @@ impl FromStr for EntryChoice {
 /// Whether the helper may be injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Injection<'a> {
-    /// Yes; whether it works only shows when it is tried.
+    /// Yes. Whether injection works is only known when it is tried.
     Allowed,
     /// The user forbids it.
     Forbidden,
-    /// It was tried, and failed for this reason.
+    /// Injection was tried, and failed for this reason.
     Refused(&'a str),
 }
 
@@ -85,21 +84,22 @@ impl fmt::Display for EntrySource {
     }
 }
 
-/// The facts for the decision: one interpreter of one process, at one moment.
+/// The facts for the decision, about one interpreter of one process at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// Whether the helper may be injected.
     pub injection: Injection<'a>,
     /// The interpreter's version.
     pub version: PythonVersion,
-    /// The process has perf trampolines now: its perf map names memory that it can execute.
+    /// Whether the process has perf trampolines now: its perf map names memory that it can execute.
     pub has_trampolines: bool,
-    /// The interpreter holds the probe `python:function__entry`.
+    /// Whether the interpreter has the probe `python:function__entry`.
     pub has_function_entry: bool,
-    /// The interpreter can compile at run time ([`Interpreter::has_jit`](super::interpreter::Interpreter));
-    /// perf trampolines and the JIT exclude each other.
+    /// Whether the interpreter can compile at run time
+    /// ([`Interpreter::has_jit`](super::interpreter::Interpreter)). Perf trampolines and the JIT exclude each
+    /// other.
     pub has_jit: bool,
-    /// The kernel runs the programs that identify Python functions without the helper
+    /// Whether the kernel can run the programs that identify Python functions without the helper
     /// ([`Form::has_python_programs`](crate::engine::bpf::Form::has_python_programs)).
     pub kernel_tells: bool,
 }
@@ -113,13 +113,13 @@ pub enum NoEntries {
          restart"
     )]
     InjectionForbidden,
-    /// The helper could not be injected, or does not work there.
+    /// The helper could not be injected, or does not work in this process.
     #[error("the helper does not work in this process: {why}")]
     HelperRefused {
-        /// Reason, and the way out.
+        /// The reason, and the way out.
         why: String,
     },
-    /// A release that is too old for the helper.
+    /// This release is too old for the helper.
     #[error("the helper needs CPython 3.8 or later, and this is {version}")]
     BeforeHelper {
         /// The interpreter's version.
@@ -128,12 +128,12 @@ pub enum NoEntries {
     /// Neither the helper nor any other source works.
     #[error("{helper}. Without it: {other}")]
     NorHelper {
-        /// Why not the helper.
+        /// Why the helper does not work.
         helper: Box<Self>,
-        /// Why nothing else.
+        /// Why no other source works.
         other: Box<Self>,
     },
-    /// 3.12 and later without trampolines. They may still be switched on while we are attached.
+    /// A process of 3.12 or later without trampolines. It may still switch them on while we are attached.
     #[error(
         "CPython {version} shows its function calls only through perf trampolines, and this process has \
          none: start it with `-X perf` (or PYTHONPERFSUPPORT=1), or call \
@@ -144,16 +144,16 @@ pub enum NoEntries {
     NoTrampolines {
         /// The interpreter's version.
         version: PythonVersion,
-        /// Whether the JIT may have to be switched off.
+        /// Whether the process must switch off the JIT to get trampolines.
         has_jit: bool,
     },
-    /// Before 3.12 there are no trampolines.
+    /// There are no trampolines before 3.12.
     #[error("CPython {version} has no perf trampolines: they came with 3.12")]
     BeforeTrampolines {
         /// The interpreter's version.
         version: PythonVersion,
     },
-    /// 3.11: calls from Python to Python stay inside the evaluator, past the probe.
+    /// In 3.11 the evaluator handles calls from Python to Python itself, and the probe does not fire.
     #[error(
         "this process exposes no Python entries: the probe function__entry of CPython {version} fires for \
          generators but not for ordinary calls, and perf trampolines came with 3.12; \
@@ -163,7 +163,7 @@ pub enum NoEntries {
         /// The interpreter's version.
         version: PythonVersion,
     },
-    /// Neither trampolines nor probe can exist in this build.
+    /// This build has neither trampolines nor the probe.
     #[error(
         "this process exposes no Python entries: its CPython {version} was built without the probe \
          function__entry (--with-dtrace), and perf trampolines came with 3.12; native and USDT targets work"
@@ -172,10 +172,10 @@ pub enum NoEntries {
         /// The interpreter's version.
         version: PythonVersion,
     },
-    /// The kernel does not run the programs of the other sources.
+    /// The kernel cannot run the programs of the other sources.
     #[error("on kernels before Linux 5.17 Python functions are told apart by the helper alone")]
     OldKernel,
-    /// The probe was requested, and this build lacks it, or has one that does not fire.
+    /// The user wants the probe, which this build lacks, or which does not fire in this release.
     #[error(
         "CPython {version} has no probe function__entry here: it needs --with-dtrace and a release up to \
          3.10 or from 3.15"
@@ -189,10 +189,10 @@ pub enum NoEntries {
 /// The source that shows most of a process's calls in its present state.
 ///
 /// # Errors
-/// No source shows any; the message has the way out.
+/// No source shows any calls. The message has the way out.
 pub fn choose(facts: &Facts<'_>) -> Result<EntrySource, NoEntries> {
-    // The helper costs unmatched calls nothing, or almost nothing. Of the others, trampolines give the
-    // qualified name; the probe only gives `co_name`.
+    // The helper costs unmatched calls nothing, or almost nothing. Among the others, trampolines give the
+    // qualified name, and the probe only gives `co_name`.
     let Err(helper) = check(EntrySource::Helper, facts) else { return Ok(EntrySource::Helper) };
     let Err(perf_map) = check(EntrySource::PerfMap, facts) else { return Ok(EntrySource::PerfMap) };
     let Err(usdt) = check(EntrySource::Usdt, facts) else { return Ok(EntrySource::Usdt) };
@@ -216,10 +216,11 @@ impl NoEntries {
     }
 }
 
-/// Whether one source shows a process's calls in its present state.
+/// Checks that one source shows a process's calls in its present state.
 ///
 /// # Errors
-/// Why it does not. [`NoEntries::NoTrampolines`] may change while the process runs, the others do not.
+/// The source shows no calls. [`NoEntries::NoTrampolines`] may change while the process runs, the other
+/// reasons do not.
 pub fn check(source: EntrySource, facts: &Facts<'_>) -> Result<(), NoEntries> {
     let version = facts.version;
     match source {

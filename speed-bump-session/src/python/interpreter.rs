@@ -1,7 +1,7 @@
 //! Recognises CPython among the files that a process maps, and determines its version and build.
 //!
-//! A process may have several interpreters, or one in a library: we decide by what a file defines, never by
-//! its name alone. `elf` reads the file's probes and symbols.
+//! A process may have several interpreters, or one in a library. So the symbols that a file defines decide,
+//! and never its name alone. `elf` reads the file's probes and symbols.
 
 mod image;
 
@@ -14,40 +14,41 @@ use crate::{
     units::{FileOffset, VirtualAddress},
 };
 
-/// The largest read-only section that we search for the version text.
+/// The largest read-only section that we search for the version text, in bytes.
 const TEXT_LIMIT: u64 = 16 << 20;
 
 /// A CPython in an ELF file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interpreter {
-    /// Version that the file says of itself.
+    /// The version that the file gives.
     pub version: PythonVersion,
     /// Where the version was read.
     pub version_source: VersionSource,
-    /// The evaluator of Python code; absent before 3.6, which has another one.
+    /// The evaluator of Python code. Absent before 3.6, whose evaluator has another name.
     pub evaluator: Option<Evaluator>,
-    /// `_PyRuntime`, from which all threads and frames can be reached; absent before 3.7.
+    /// `_PyRuntime`, from which all threads and frames can be reached. Absent before 3.7.
     pub runtime: Option<VirtualAddress>,
-    /// The file holds the USDT probe `python:function__entry`.
+    /// Whether the file has the USDT probe `python:function__entry`.
     pub has_function_entry: bool,
-    /// Built without the global interpreter lock (`--disable-gil`, 3.13+).
+    /// Whether CPython was built without the global interpreter lock (`--disable-gil`, 3.13+).
     pub is_free_threaded: bool,
-    /// The file defines the JIT's functions. It may still be off; stripped 3.13 and 3.14 do not show it.
+    /// Whether the file defines the JIT's functions. The JIT may still be switched off. Stripped files of
+    /// 3.13 and 3.14 do not show it.
     pub has_jit: bool,
 }
 
 /// `_PyEval_EvalFrameDefault`: every call that does not stay inside the evaluator enters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evaluator {
-    /// Its address, as in the file's headers.
+    /// The evaluator's address, as in the file's headers.
     pub address: VirtualAddress,
-    /// Offset of its code in the file.
+    /// The offset of the evaluator's code in the file.
     pub offset: FileOffset,
-    /// Its length in bytes; 0 if the file does not give it.
+    /// The length of the evaluator in bytes; 0 if the file does not give it.
     pub size: u64,
 }
 
-/// Where a version was read, the most reliable first.
+/// Where a version was read. The most reliable source comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionSource {
     /// The constant `Py_Version` (3.11+).
@@ -74,10 +75,10 @@ impl fmt::Display for VersionSource {
 /// Why a file could not be examined.
 #[derive(Debug, thiserror::Error)]
 pub enum InterpreterError {
-    /// It starts like an ELF file, and is damaged.
+    /// The file starts like an ELF file, and is damaged.
     #[error("{0}")]
     Damaged(ElfErrorKind),
-    /// It evaluates Python code, but nothing in it gives the release.
+    /// The file evaluates Python code, but nothing in it gives the release.
     #[error(
         "holds a CPython of unknown version: no Py_Version, no version text, and a name without one; \
          is it a build of your own?"
@@ -94,7 +95,7 @@ pub enum InterpreterError {
 pub fn identify(file: &File, path: &Path) -> Result<Option<Interpreter>, InterpreterError> {
     let Some(image) = Image::open(file, path).map_err(InterpreterError::Damaged)? else { return Ok(None) };
 
-    // In every CPython since 2.0, and exported where the interpreter loads extension modules.
+    // Every CPython since 2.0 has this symbol. It is exported where the interpreter loads extension modules.
     let names = ["PyEval_EvalFrameEx", "_PyEval_EvalFrameDefault", "Py_Version", "_PyRuntime"];
     let (symbols, has_jit) = image.symbols(&names, "_PyJIT_").map_err(InterpreterError::Damaged)?;
     let [any_evaluator, evaluator, py_version, runtime] = symbols[..] else { return Ok(None) };
@@ -143,8 +144,8 @@ impl DebugOffsets {
     }
 }
 
-/// Before 3.11 the version is only a text among others: its first two numbers must agree with those in a
-/// name, of the file, of the library, or of the folder of the standard library.
+/// The version before 3.11: a file of these releases only has it among its other texts. So its first two
+/// numbers must agree with those in a name: of the file, of the library, or of the standard library's folder.
 fn version_of_names(image: &Image, path: &Path) -> Option<(PythonVersion, VersionSource)> {
     let texts = image.read_only_data(TEXT_LIMIT).unwrap_or_default();
     let texts = || texts.split(|byte| *byte == 0).filter_map(|text| std::str::from_utf8(text).ok());
@@ -154,7 +155,7 @@ fn version_of_names(image: &Image, path: &Path) -> Option<(PythonVersion, Versio
         .or_else(|| texts().find_map(|text| version_in_name(text.strip_prefix("lib/")?)))?;
     let agrees = |version: &PythonVersion| (version.major, version.minor) == (named.major, named.minor);
     let whole = texts().filter_map(PythonVersion::from_text).find(agrees);
-    // The linker drops a text that another one ends with, for example the installation's folder.
+    // The linker drops a text if another text ends with it, such as the name of the installation's folder.
     let full = whole.or_else(|| {
         let tail = |text: &'_ str| PythonVersion::from_text(&text[text.rfind('/')? + 1..]);
         let mut tails: Vec<_> = texts().filter_map(tail).filter(agrees).collect();
@@ -186,7 +187,7 @@ mod tests {
     use super::*;
     use crate::python::pythons::{self, Python};
 
-    /// The files that a process of this interpreter maps executable, as paths of our own.
+    /// The executable files that a process of this interpreter maps, as paths in our own file system.
     fn mapped_files(python: &Python) -> Vec<PathBuf> {
         let running = python.start(&[], "print('ready', flush=True)\nimport time; time.sleep(1000)");
         let maps = fs::read_to_string(format!("/proc/{}/maps", running.pid())).unwrap();
@@ -277,7 +278,7 @@ mod tests {
         for length in [0, 4, 16, 63, 64, 200, 4096, whole.len() / 2, whole.len() - 100] {
             judge(&whole[..length]);
         }
-        // Every byte of the headers in turn, and of the dynamic symbols' neighbourhood now and then.
+        // Changes every byte of the headers in turn, and some bytes around the dynamic symbols.
         let mut bytes = whole.clone();
         for at in 4..0x2e0 {
             bytes[at] ^= 0xff;

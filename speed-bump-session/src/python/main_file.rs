@@ -1,7 +1,7 @@
-//! The file that a Python runs, by its command line: the file of `__main__`.
+//! Finds the file that a Python process runs (the file of `__main__`) from its command line.
 //!
 //! The process owns its command line and may have written anything there. The result can only add to what a
-//! line for `__main__` selects, and each file is matched as plain text.
+//! line for `__main__` selects, and each file name is matched as plain text.
 
 use std::{
     env,
@@ -12,14 +12,14 @@ use std::{
 
 use crate::process::Process;
 
-/// No path has more bytes.
+/// The most bytes that a path can have.
 const LONGEST: usize = libc::PATH_MAX as usize;
 
-/// Patterns for the `co_filename` of the file that a Python with these arguments runs; empty for another
+/// Patterns for the `co_filename` of the file that a Python with these arguments runs. Empty for another
 /// program.
 ///
-/// Python 3.9 and later put the working folder before a relative path. `finds` returns that folder if it
-/// contains a file with that name; the process may have changed the folder since it started.
+/// Python 3.9 and later put the working folder before a relative path. `finds` returns the working folder if
+/// it contains a file with that path. The process may have changed its working folder since it started.
 ///
 /// Source: "Command line and environment" of CPython's documentation, 3.8 to 3.15.
 pub(crate) fn globs(arguments: &[OsString], finds: &dyn Fn(&Path) -> Option<String>) -> Vec<String> {
@@ -47,7 +47,7 @@ pub(crate) fn globs(arguments: &[OsString], finds: &dyn Fn(&Path) -> Option<Stri
             let folder = finds(Path::new(below)).map_or("*".to_owned(), |folder| escaped(&folder));
             let mut names = vec![escaped(script), format!("{folder}/{}", escaped(below))];
             if below != script {
-                // CPython 3.9 to 3.13 keep the `./`.
+                // CPython 3.9 to 3.13 keep a leading `./`.
                 names.push(format!("{folder}/{}", escaped(script)));
             }
             names
@@ -55,7 +55,7 @@ pub(crate) fn globs(arguments: &[OsString], finds: &dyn Fn(&Path) -> Option<Stri
     }
 }
 
-/// Patterns for the file that a process runs; empty if it is not a Python, or cannot be read.
+/// Patterns for the file that a process runs. Empty if the process is not a Python, or cannot be read.
 pub(crate) fn for_process(process: &Process) -> Vec<String> {
     let finds = |below: &Path| {
         let folder = process.working_folder().ok().flatten()?;
@@ -65,8 +65,9 @@ pub(crate) fn for_process(process: &Process) -> Vec<String> {
     process.command_line().map(|arguments| globs(&arguments, &finds)).unwrap_or_default()
 }
 
-/// Patterns for the file that a command runs. Whether it is a script is unknown before the kernel reads it.
-/// So a command that is not a Python counts as a script: its own path does no harm.
+/// Patterns for the file that a command runs. Whether the command itself is a script is known only when the
+/// kernel reads it. So any command that is not a Python counts as a script: a pattern for its own path does
+/// no harm.
 pub(crate) fn for_command(command: &[OsString]) -> Vec<String> {
     let finds = |below: &Path| {
         let folder = env::current_dir().ok()?;
@@ -81,7 +82,7 @@ pub(crate) fn for_command(command: &[OsString]) -> Vec<String> {
     }
 }
 
-/// The kind of program text.
+/// What a Python command line says to run.
 #[derive(Debug, PartialEq, Eq)]
 enum Run<'a> {
     Command,
@@ -101,7 +102,8 @@ fn run<'a>(arguments: &[&'a str]) -> Run<'a> {
             continue;
         }
         let Some(flags) = argument.strip_prefix('-') else { return Run::Script(argument) };
-        // One-letter flags may be joined; one with a value takes the rest, or else the next argument.
+        // One-letter flags may be joined. A flag with a value takes the rest of the argument, or, if that is
+        // empty, the next argument.
         let Some(at) = flags.find(['c', 'm', 'W', 'X']) else { continue };
         let rest = flags.get(at + 1..).filter(|rest| !rest.is_empty());
         let value = rest.or_else(|| arguments.next());

@@ -1,6 +1,6 @@
-//! `/tmp/perf-PID.map`: maps perf trampolines to Python functions; we follow it as it grows.
+//! Follows `/tmp/perf-PID.map`, which maps perf trampolines to Python functions, as it grows.
 //!
-//! CPython 3.12+ appends a line for each code object at its first call under `-X perf` or
+//! CPython 3.12+ appends a line at the first call of each code object, under `-X perf` or
 //! `sys.activate_stack_trampoline("perf")` (Python/perf_trampoline.c). The process owns the file and may
 //! write anything into it: we skip garbage, and bound every read.
 
@@ -26,58 +26,59 @@ use crate::{
     units::VirtualAddress,
 };
 
-/// The most bytes of the file that one poll reads: some 10,000 entries.
+/// The most bytes of the file that one poll reads: about 10,000 entries.
 const POLL_LIMIT: u64 = 1 << 20;
-/// The most entries that one poll takes: with short lines, this is the effective limit. Each entry costs
+/// The most entries that one poll takes. If lines are short, this limit is reached first. Each entry costs
 /// microseconds.
 const POLL_ENTRIES: usize = 8_192;
-/// Bytes per read: at most 4,681 entries.
+/// The number of bytes in one read: at most 4,681 entries.
 const CHUNK: usize = 64 << 10;
-/// The most trampolines of one process that we follow: twice as many as the code objects of the largest
+/// The most trampolines of one process that we follow: twice the number of code objects in the largest
 /// programs that we design for.
 pub const FOLLOWED: usize = 262_144;
-/// The most trampolines of all processes that we follow. Each takes 32 bytes.
+/// The most trampolines that we follow over all processes. Each takes 32 bytes.
 pub const FOLLOWED_BY_ALL: usize = 4 * FOLLOWED;
-/// The most bytes of names if the whole file is read at once: those of 100,000 functions are half of it.
+/// The most bytes of names if the whole file is read at once: twice the names of 100,000 functions.
 const LISTED_BYTES: usize = 32 << 20;
-/// How long we read a whole file: the process may write faster than we read.
+/// The most time for a whole file, as the process may write faster than we read.
 const LISTING: Duration = Duration::from_secs(5);
-/// Bytes before our position that we compare, to see that the file is still the one that we read.
+/// How many bytes before our position we compare, to check that the file is still the one that we read.
 const CHECKED: usize = 64;
 
 /// Why a perf map was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum PerfMapError {
-    /// It belongs to another user, who could map any address to any name.
+    /// The file belongs to another user, who could give any address any name.
     #[error(
         "{} belongs to user {owner}, who is neither root nor the process's own user: not trusted; \
          remove the file and switch the trampolines off and on again in the process", path.display()
     )]
     ForeignOwner {
-        /// The file as the process names it.
+        /// The path of the file, as the process names it.
         path: PathBuf,
-        /// Its owner.
+        /// The file's owner.
         owner: u32,
     },
-    /// It exists, but cannot be read.
+    /// The file exists, but cannot be read.
     #[error("cannot read {} in the process's root: {source}", path.display())]
     Unreadable {
-        /// The file as the process names it.
+        /// The path of the file, as the process names it.
         path: PathBuf,
         /// The system's error; `InvalidInput` if it is not a regular file.
         r#source: io::Error,
     },
-    /// The process's mappings could not be read, so we cannot tell entries from leftovers.
+    /// The process's mappings could not be read. Without them we cannot tell entries of this process from old
+    /// ones.
     #[error("cannot read the process's mappings to check {}: {source}", path.display())]
     Mappings {
-        /// The file as the process names it.
+        /// The path of the file, as the process names it.
         path: PathBuf,
-        /// The caller's error.
+        /// The error of `executable`.
         r#source: io::Error,
     },
 }
 
-/// Reads a process's perf map repeatedly, each time from where it stopped.
+/// Reads a process's perf map repeatedly. Each poll continues where the last one stopped.
 #[derive(Debug)]
 pub struct PerfMapFollower {
     root: ProcessRoot,
@@ -85,16 +86,16 @@ pub struct PerfMapFollower {
     owners: Vec<u32>,
     open: Option<OpenMap>,
     /// Hashes of the entries that were returned, by address: a repeated entry is not new. The hashes are
-    /// keyed, so that a process cannot make two collide.
+    /// keyed, so that a process cannot make two entries collide.
     known: HashMap<u64, u64>,
     keys: RandomState,
-    /// The room that it uses.
+    /// This follower's share of the room for all followers.
     share: Share,
     behind: bool,
     left_out: bool,
 }
 
-/// An open map and our position in it.
+/// An open perf map, and our position in it.
 #[derive(Debug)]
 struct OpenMap {
     file: File,
@@ -109,8 +110,8 @@ impl PerfMapFollower {
     /// Follows the map of the process with this root.
     ///
     /// `namespace_pid` is the process's id in its own PID namespace (the last of `NSpid` in
-    /// /proc/PID/status); CPython uses it in the file's name. `users` are its user ids: it may have changed
-    /// between them since it created the file. Root is always trusted.
+    /// /proc/PID/status). CPython uses it in the file's name. `users` are the process's user ids, as it may
+    /// have changed its user since it created the file. Root is always trusted.
     ///
     /// `room` is for the trampolines that all followers remember together.
     pub fn new(root: ProcessRoot, namespace_pid: i32, users: &[u32], room: &Budget) -> Self {
@@ -121,15 +122,15 @@ impl PerfMapFollower {
         Self { root, path, owners, open: None, known, keys, share, behind: false, left_out: false }
     }
 
-    /// The new entries since the last poll. For an address with several lines, only the last one, since freed
-    /// memory is used again. Empty while the file does not exist.
+    /// The new entries since the last poll. If an address has several lines, only the last one counts, since
+    /// freed memory is used again. Empty while the file does not exist.
     ///
     /// `executable` returns the process's *anonymous executable* mappings. It is called at most once, after
-    /// the file was read, so that no trampoline is newer than its result. Entries outside of them are from a
-    /// dead process with the same id (the file is only ever appended to), and are dropped.
+    /// the file was read, so that its result contains every trampoline. Entries outside of these mappings are
+    /// dropped: they are from a dead process with the same id (CPython only ever appends to the file).
     ///
-    /// One poll reads at most 1 MiB; the rest is left to the next ([`is_behind`](Self::is_behind)). After an
-    /// error, a later poll can still read all entries.
+    /// One poll reads at most 1 MiB and leaves the rest to the next poll ([`is_behind`](Self::is_behind)).
+    /// After an error, a later poll can still read all entries.
     ///
     /// # Errors
     /// The file cannot be trusted or read, or `executable` failed.
@@ -139,7 +140,7 @@ impl PerfMapFollower {
     ) -> Result<Vec<PerfMapEntry>, PerfMapError> {
         self.reopen()?;
         let Some(open) = &mut self.open else { return Ok(Vec::new()) };
-        // If anything fails below, the next poll starts here.
+        // If anything below fails, the next poll starts here.
         let start = (open.offset, open.before.clone(), open.lines.clone());
         let read = open.read().map_err(|source| PerfMapError::Unreadable { path: self.path.clone(), source });
         self.behind = *read.as_ref().map_or(&false, |(_, behind)| behind);
@@ -183,10 +184,10 @@ impl PerfMapFollower {
         Ok(news)
     }
 
-    /// All entries of the file now, as far as there is room ([`has_left_out`](Self::has_left_out)).
+    /// All entries that the file has now, as far as there is room ([`has_left_out`](Self::has_left_out)).
     ///
     /// # Errors
-    /// As [`poll`](Self::poll).
+    /// See [`poll`](Self::poll).
     pub fn list(
         &mut self,
         executable: impl Fn() -> io::Result<Vec<Range<VirtualAddress>>>,
@@ -211,17 +212,17 @@ impl PerfMapFollower {
         }
     }
 
-    /// Whether the last poll left entries to the next.
+    /// Whether the last poll left entries to the next one.
     pub fn is_behind(&self) -> bool {
         self.behind
     }
 
-    /// Whether entries were left out so far: for the length of their names, or for the total.
+    /// Whether entries were left out so far, because their names are too long or there are too many entries.
     pub fn has_left_out(&self) -> bool {
         self.left_out
     }
 
-    /// The file as the process names it.
+    /// The path of the file, as the process names it.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -231,7 +232,7 @@ impl PerfMapFollower {
         self.open.is_some()
     }
 
-    /// Opens the file with that name, from its start if it is not the known one.
+    /// Opens the file with this path. Starts at its beginning if it is another file than before.
     fn reopen(&mut self) -> Result<(), PerfMapError> {
         let path = || self.path.clone();
         let unreadable = |source| PerfMapError::Unreadable { path: path(), source };
@@ -260,7 +261,8 @@ impl PerfMapFollower {
 }
 
 impl OpenMap {
-    /// Whether the file still has the bytes that we read last: it may have been truncated, or also rewritten.
+    /// Whether the file still has the bytes before our position. The process may have truncated the file, and
+    /// rewritten it.
     fn is_where_we_left(&self, length: u64) -> io::Result<bool> {
         if length < self.offset {
             return Ok(false);
@@ -273,7 +275,7 @@ impl OpenMap {
         }
     }
 
-    /// The next entries, and whether there may be more.
+    /// The next entries, and whether more may follow.
     fn read(&mut self) -> io::Result<(Vec<PerfMapEntry>, bool)> {
         let mut entries = Vec::new();
         let mut chunk = vec![0; CHUNK];
@@ -295,7 +297,7 @@ impl OpenMap {
     }
 }
 
-/// Ranges of memory in order of their start.
+/// Ranges of memory, sorted by their start.
 struct Mappings(Vec<Range<VirtualAddress>>);
 
 impl Mappings {

@@ -1,4 +1,4 @@
-//! For tests: processes of the CPythons of this machine.
+//! For tests: processes of the CPythons on this machine.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ use speed_bump_testing::{
 use super::version::PythonVersion;
 use crate::units::Pid;
 
-/// An interpreter that runs here and sees the same files as we.
+/// An interpreter on this machine that sees the same files as we do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Python {
     build: &'static PythonBuild,
@@ -35,7 +35,7 @@ impl Python {
         self.parsed().minor
     }
 
-    /// `3.13.0`.
+    /// The version as text, such as `3.13.0`.
     pub(crate) fn version(&self) -> &'static str {
         self.build.version_text.trim_end_matches('+')
     }
@@ -56,7 +56,7 @@ impl Python {
     pub(crate) fn start(&self, options: &[&str], program: &str) -> Running {
         let mut command = self.command();
         command.args(options).args(["-c", program]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // A process group of its own, so that a failing test ends all of it.
+        // The process gets a process group of its own, so that a failing test ends all of it.
         let mut child = command.process_group(0).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
@@ -66,7 +66,7 @@ impl Python {
     }
 }
 
-/// A process that ends with the test.
+/// A process that the end of the test also ends.
 pub(crate) struct Running {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
@@ -79,7 +79,7 @@ impl Running {
         Pid::new(i32::try_from(self.child.id()).unwrap()).unwrap()
     }
 
-    /// Sends a line and waits for one.
+    /// Sends a line and waits for an answer of one line.
     pub(crate) fn ask(&mut self, question: &str) -> &str {
         use std::io::Write as _;
         let input = self.child.stdin.as_mut().unwrap();
@@ -100,9 +100,9 @@ impl Drop for Running {
     }
 }
 
-/// One interpreter of every version found, the oldest first; reports a skip if there is none.
+/// One interpreter of every version, the oldest first. Reports a skip if there is none.
 pub(crate) fn all() -> Vec<Python> {
-    // This reports which of the wanted versions are missing.
+    // This call reports which of the wanted versions are missing.
     let _ = pythons::pythons();
     let found = pythons::find_of_any_age().unwrap().iter().filter(|build| build.form != Form::Container);
     let mut found: Vec<_> = found.map(|build| Python { build }).collect();
@@ -113,7 +113,7 @@ pub(crate) fn all() -> Vec<Python> {
     found
 }
 
-/// Those that write perf maps; reports a skip if there is none.
+/// The interpreters that write perf maps. Reports a skip if there is none.
 pub(crate) fn with_trampolines() -> Vec<Python> {
     let mut pythons = all();
     pythons.retain(|python| python.build.trampolines);
@@ -123,7 +123,7 @@ pub(crate) fn with_trampolines() -> Vec<Python> {
     pythons
 }
 
-/// Those from a version on; reports a skip if there is none.
+/// The interpreters from a version on. Reports a skip if there is none.
 pub(crate) fn from(major: u8, minor: u8) -> Vec<Python> {
     let mut pythons = all();
     pythons.retain(|python| python.parsed().is_at_least(major, minor));

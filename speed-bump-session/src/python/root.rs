@@ -1,7 +1,7 @@
 //! Opens files as a process sees them, without ever leaving its root.
 //!
 //! The process controls the names: it may put a symbolic link, a pipe or a device where we expect a file. So
-//! a lookup stays below the root (`openat2`, Linux 5.6); we open only what we know to be a regular file; and
+//! a lookup stays below the root (`openat2`, Linux 5.6). We open only files that are known to be regular, and
 //! the caller bounds how much we read.
 
 use std::{
@@ -26,7 +26,7 @@ pub struct ProcessRoot {
 }
 
 impl ProcessRoot {
-    /// The root and the working folder of a process, or of a thread, now.
+    /// Opens the present root and working folder of a process or thread.
     ///
     /// # Errors
     /// The process is gone, or we may not inspect it (`CAP_SYS_PTRACE`).
@@ -36,7 +36,7 @@ impl ProcessRoot {
         Ok(this)
     }
 
-    /// A folder as the root. Relative paths are not found.
+    /// Takes a folder as the root. Relative paths are not found.
     ///
     /// # Errors
     /// The folder cannot be opened.
@@ -47,7 +47,8 @@ impl ProcessRoot {
     /// Opens a regular file for reading. A relative path starts at the working folder and stays below it.
     ///
     /// # Errors
-    /// `InvalidInput` for anything but a regular file, which is not opened; otherwise the system's error.
+    /// `InvalidInput` for anything but a regular file, which is then not opened; otherwise the system's
+    /// error.
     pub fn open(&self, path: &Path, last: LastLink) -> io::Result<File> {
         if path.is_absolute() {
             return Ok(below::open_below(self.root.as_fd(), path, last)?);
@@ -63,10 +64,10 @@ impl ProcessRoot {
     /// Reads a whole regular file of at most `limit` bytes, following links below the root.
     ///
     /// # Errors
-    /// As [`open`](Self::open); `FileTooLarge` if it is longer.
+    /// See [`open`](Self::open). `FileTooLarge` if the file is longer than `limit`.
     pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        // Does not rely on the size: the file may grow while it is read.
+        // Does not trust the file's size, as the file may grow while it is read.
         self.open(path, LastLink::Follow)?.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > limit { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
     }

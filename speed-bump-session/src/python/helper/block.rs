@@ -1,7 +1,7 @@
-//! The control block of one session and process: made here, shared with the helper.
+//! The control block of one session in one process: we create it, and share it with the helper.
 //!
-//! We read and write the block as a file, never through a mapping: the process has it mapped and may do
-//! anything with it, and a truncated file gives an error where memory would give SIGBUS.
+//! We read and write the block as a file, never through a mapping. The process has it mapped and may do
+//! anything with it; if the file is truncated, we get an error where memory would give SIGBUS.
 
 mod callers;
 mod delays;
@@ -39,12 +39,12 @@ pub enum BlockError {
     /// Reading or writing failed.
     #[error("the memory shared with the process cannot be used: {0}; has the process closed or cut it?")]
     Io(io::Error),
-    /// A new selector is longer than the room for it.
+    /// A new selector is longer than its room in the block.
     #[error(
         "the new targets take {bytes} bytes and there is room for {room}: end this session and start another"
     )]
     SelectorTooLong {
-        /// Its length in bytes.
+        /// The selector's length in bytes.
         bytes: usize,
         /// The room in bytes.
         room: u64,
@@ -60,22 +60,22 @@ impl From<io::Error> for BlockError {
 /// The helper's last report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Its state; `None` for an unknown number.
+    /// The helper's state; `None` for an unknown number.
     pub state: Option<State>,
     /// Bits of [`notice`](speed_bump_abi::control_block::notice).
     pub notices: u32,
-    /// The share of the time in which another tool's hook was in place of its own and did not call it, in
-    /// thousandths.
+    /// For which share of the time, in thousandths, another tool's hook was in place of the helper's hook and
+    /// did not call it.
     pub hook_missed: u32,
     /// Bits of [`unlisted`](speed_bump_abi::control_block::unlisted).
     pub unlisted: u32,
-    /// The generation of the selector that all code has been judged by.
+    /// The generation of the selector that the helper has applied to all code.
     pub applied_generation: u32,
-    /// The number of functions that it judged in its survey.
+    /// The number of functions that the helper has compared with the targets in its survey.
     pub surveyed: u64,
-    /// The bits of the callers that targets name and that it has found.
+    /// Bits of the callers that targets name and that the helper has found.
     pub callers_found: u64,
-    /// The interpreter that it reports.
+    /// The version of the interpreter, as the helper reports it.
     pub python: Option<PythonVersion>,
 }
 
@@ -83,7 +83,7 @@ pub struct Report {
 #[derive(Debug)]
 pub struct Block {
     file: File,
-    /// [`ControlBlock::number`].
+    /// The same as [`ControlBlock::number`].
     number: u32,
     futexes: FutexPage,
     layout: Layout,
@@ -91,11 +91,11 @@ pub struct Block {
     said: Mutex<Said>,
     /// How the helper delays by itself, if it does.
     in_place: Option<InPlace>,
-    /// Whether calls were timed at any time.
+    /// Whether calls have ever been timed.
     has_timed: AtomicBool,
 }
 
-/// What we wrote last.
+/// What we wrote to the helper last.
 #[derive(Debug)]
 struct Said {
     bell: u32,
@@ -105,11 +105,11 @@ struct Said {
 /// The contents of a new block.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents<'a> {
-    /// The most functions.
+    /// The most functions that the block can hold.
     pub room: Room,
     /// The compiled targets.
     pub selector: &'a [u8],
-    /// Which stub calls run into.
+    /// The form of the helper's stub.
     pub stub_form: StubForm,
     /// The helper's first command.
     pub command: HelperCommand,
@@ -123,7 +123,7 @@ impl Contents<'_> {
     /// Writes the block into an empty memfd, before the helper sees it, and seals its size.
     ///
     /// # Errors
-    /// What the system says; `EPERM` or `EINVAL` for a file that cannot be sealed.
+    /// The system's error; `EPERM` or `EINVAL` for a file that cannot be sealed.
     pub fn write(&self, file: &File) -> io::Result<()> {
         let layout = self.layout();
         file.set_len(layout.size)?;
@@ -148,12 +148,12 @@ impl Contents<'_> {
         signals::write(self.signals, put_u32, put_u64)?;
         delays::write(self, &layout, put_u32, put_u64)?;
         put_u64(offset_of!(ControlBlock, magic), MAGIC)?;
-        // From here on no process can change its size: a smaller one would end the process by SIGBUS. Nor can
-        // any process seal it against our own writes.
+        // From here on no process can change the file's size: truncation would end the target by SIGBUS. Nor
+        // can any process forbid our writes with another seal.
         Ok(fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?)
     }
 
-    /// Bytes of the whole block.
+    /// The size of the whole block in bytes.
     pub fn size(&self) -> u64 {
         self.layout().size
     }
@@ -163,16 +163,16 @@ impl Contents<'_> {
     }
 }
 
-/// The number of the block in this memfd: that of its inode, as no other block on this machine has it.
+/// The number of the block in this memfd: its inode number, which no other block on this machine has.
 fn number(file: &File) -> io::Result<u32> {
     Ok(file.metadata()?.ino() as u32)
 }
 
 impl Block {
-    /// Takes the file with these contents.
+    /// Takes over the file, into which these contents were written.
     ///
     /// # Errors
-    /// It cannot be mapped.
+    /// The file cannot be mapped.
     pub fn new(file: File, contents: &Contents<'_>) -> Result<Self, BlockError> {
         let futexes = FutexPage::map(&file, size_of::<ControlBlock>())?;
         Ok(Self {
@@ -187,7 +187,7 @@ impl Block {
         })
     }
 
-    /// Its number, which its helper's stub is told.
+    /// The number of the block. The helper's stub carries it.
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -215,7 +215,7 @@ impl Block {
         })
     }
 
-    /// Why the helper failed, with its own words; `None` as reason for an unknown number.
+    /// Why the helper failed, and the helper's own text about it. The reason is `None` for an unknown number.
     ///
     /// # Errors
     /// The block is gone.
@@ -236,8 +236,8 @@ impl Block {
         self.ring(&mut self.said())
     }
 
-    /// Ends the session for forked children of a process that has ended: the helper's thread, which would
-    /// have done it, was in that process.
+    /// Ends the session for forked children of a process that has ended: the helper's thread would have done
+    /// this, but it ended with that process.
     ///
     /// # Errors
     /// The block is gone.
@@ -254,14 +254,14 @@ impl Block {
         self.put_u32(offset_of!(ControlBlock, heartbeat), beat)
     }
 
-    /// How many records have been allocated, at most the capacity.
+    /// The number of records that the helper has allocated, at most the capacity.
     pub(super) fn handed_out(&self) -> Result<u32, BlockError> {
         Ok(self.get_u32(offset_of!(ControlBlock, functions))?.min(self.layout.functions_capacity))
     }
 
     /// Which of the records with these numbers are ready.
     pub(super) fn ready(&self, numbers: Range<u32>) -> Result<Vec<u32>, BlockError> {
-        // All with one read, as we check them again and again until they are ready.
+        // Reads all records with one system call, as we poll them until they are ready.
         let count = u32::saturating_sub(numbers.end, numbers.start) as usize;
         let mut bytes = vec![0; count * size_of::<FunctionRecord>()];
         self.read(self.place_of(numbers.start), &mut bytes)?;
@@ -271,9 +271,9 @@ impl Block {
         Ok(records.filter(|(_, record)| is_ready(record)).map(|(number, _)| number).collect())
     }
 
-    /// The words of a function's record that is ready.
+    /// The words of a ready record.
     pub(super) fn record(&self, number: u32) -> Result<[u32; 8], BlockError> {
-        // Read after `ready` was seen, so the contents are complete.
+        // We read the record after `ready` returned it, so its contents are complete.
         let mut bytes = [0; size_of::<FunctionRecord>()];
         self.read(self.place_of(number), &mut bytes)?;
         let mut words = [0; 8];
@@ -287,7 +287,7 @@ impl Block {
         self.layout.functions + u64::from(number) * size_of::<FunctionRecord>() as u64
     }
 
-    /// The first [`NAME_BYTES`] of a name; empty if offset and length lead outside of the names.
+    /// The first [`NAME_BYTES`] of a name. Empty if offset and length are outside of the names.
     pub(super) fn name(&self, offset: u32, length: u32) -> Result<String, BlockError> {
         let (offset, length) = (u64::from(offset), u64::from(length));
         if offset + length > self.layout.names_capacity {

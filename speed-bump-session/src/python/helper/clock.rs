@@ -1,4 +1,4 @@
-//! The helper's clock: the processor's counter if it can be trusted, else the kernel's clock.
+//! The helper's clock: the processor's counter if it can be trusted, otherwise the kernel's clock.
 
 use std::{fs, path::Path};
 
@@ -9,22 +9,22 @@ use speed_bump_abi::{
 
 use crate::{calibrate::counter::Reading, units::Nanos};
 
-/// A clock of helpers, and its rate. Times are of `CLOCK_MONOTONIC`, as in our own process.
+/// The clock of a helper, and its rate. Times are those of `CLOCK_MONOTONIC` in our own process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelperClock {
     kind: Clock,
-    /// As in [`ControlBlock::units_per_ns`](speed_bump_abi::control_block::ControlBlock::units_per_ns).
+    /// The same as [`ControlBlock::units_per_ns`](speed_bump_abi::control_block::ControlBlock::units_per_ns).
     units_per_ns: u64,
-    /// How much later the process's clock is than ours, in ns.
+    /// How far the process's clock is ahead of ours, in ns.
     ahead_ns: i64,
 }
 
 impl HelperClock {
-    /// `CLOCK_MONOTONIC`, whose unit is one ns.
+    /// `CLOCK_MONOTONIC`. Its unit is 1 ns.
     pub const MONOTONIC: Self = Self { kind: Clock::Monotonic, units_per_ns: UNIT_PER_NS, ahead_ns: 0 };
 
-    /// The counter, if [`SiteArguments::TICKS`] of it take `tick_ns` and it can be trusted, since the
-    /// kernel's own clock uses it then. Otherwise the clock.
+    /// The counter, if the kernel's own clock uses it and its rate is known: [`SiteArguments::TICKS`] of it
+    /// take `tick_ns`. Otherwise `CLOCK_MONOTONIC`.
     pub fn of_machine(tick_ns: u32) -> Self {
         if tick_ns == 0 || !counter_is_trusted() {
             return Self::MONOTONIC;
@@ -36,7 +36,7 @@ impl HelperClock {
         }
     }
 
-    /// The same for a process that may be in another time namespace; `theirs` and `ours` are the contents of
+    /// This clock in a process that may be in another time namespace. `theirs` and `ours` are the contents of
     /// `timens_offsets`.
     pub fn in_namespace(self, theirs: &str, ours: &str) -> Self {
         match self.kind {
@@ -45,17 +45,17 @@ impl HelperClock {
         }
     }
 
-    /// Whether the helper reads `CLOCK_MONOTONIC`, or the processor's counter.
+    /// Which clock the helper reads.
     pub fn kind(self) -> Clock {
         self.kind
     }
 
-    /// Units in a ns; [`UNIT_PER_NS`] is 1.
+    /// Clock units in a ns, as a multiple of [`UNIT_PER_NS`].
     pub fn units_per_ns(self) -> u64 {
         self.units_per_ns
     }
 
-    /// Its value at a time. The end of time stays the end of time.
+    /// The clock's value at a time. The greatest time stays the greatest value.
     pub fn at(self, time: Nanos) -> u64 {
         if time == Nanos(u64::MAX) {
             return u64::MAX;
@@ -74,20 +74,20 @@ impl HelperClock {
         }
     }
 
-    /// Converts a time to its units.
+    /// Converts a duration to clock units.
     pub fn units(self, time: Nanos) -> u64 {
         let units = u128::from(time.0) * u128::from(self.units_per_ns) / u128::from(UNIT_PER_NS);
         u64::try_from(units).unwrap_or(u64::MAX)
     }
 
-    /// Converts its units to a time.
+    /// Converts clock units to a duration.
     pub fn time(self, units: u64) -> Nanos {
         let ns = u128::from(units) * u128::from(UNIT_PER_NS) / u128::from(self.units_per_ns.max(1));
         Nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 }
 
-/// By how many ns the monotonic clock is shifted in a namespace; 0 if that is not given.
+/// The shift of the monotonic clock in a namespace, in ns; 0 if the text gives none.
 fn offset(offsets: &str) -> i64 {
     let of_monotonic = offsets.lines().find_map(|line| line.strip_prefix("monotonic"));
     let mut numbers = of_monotonic.unwrap_or_default().split_whitespace().map(str::parse::<i64>);
@@ -95,10 +95,10 @@ fn offset(offsets: &str) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(ns)
 }
 
-/// Whether the counter runs evenly, and alike on all processors.
+/// Whether the counter runs evenly, and shows the same on all processors.
 fn counter_is_trusted() -> bool {
     if cfg!(target_arch = "aarch64") {
-        // The architecture's generic timer is the system's clock.
+        // The system's clock is the architecture's generic timer.
         return true;
     }
     let source =

@@ -10,7 +10,7 @@ use crate::bounds::{NAME_BYTES, NAMES_OF_PROCESS};
 pub struct FoundFunction {
     /// Its number in the process.
     pub number: u32,
-    /// The target that selects it, as the selector numbers them. The process may write any number.
+    /// The number of the target that selects the function. The process may write any number.
     pub target: u32,
     /// `co_firstlineno`.
     pub line: u32,
@@ -20,31 +20,32 @@ pub struct FoundFunction {
     pub file: String,
 }
 
-/// Which records have been read.
+/// Keeps track of which records have been read.
 #[derive(Debug, Default)]
 pub struct NewFunctions {
-    /// Those below this number were checked.
+    /// All records below this number were checked.
     looked_at: u32,
-    /// Those that were not ready then. The thread that allocated one may have been killed before it was.
+    /// Checked records that were not ready. The thread that allocated a record may have been killed before it
+    /// completed the record.
     unready: BTreeSet<u32>,
-    /// Bytes of the names that were kept.
+    /// The total length of the names that were kept.
     names: usize,
     left_out: LeftOut,
 }
 
-/// Which of a helper's functions and names were left out.
+/// What was left out of a helper's functions and names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// The ends of names longer than [`NAME_BYTES`].
     pub ends_of_names: bool,
-    /// Functions whose names exceed [`NAMES_OF_PROCESS`], together with those before.
+    /// Functions whose names no longer fitted into [`NAMES_OF_PROCESS`], the room for all names of a process.
     pub functions: bool,
-    /// Functions without a name: the process has written them so, or moved their names elsewhere.
+    /// Functions without a name: the process wrote them so, or moved their names elsewhere.
     pub nameless: bool,
 }
 
 impl NewFunctions {
-    /// The functions that became known since the last call.
+    /// The functions whose records became ready since the last call.
     ///
     /// # Errors
     /// The block is gone.

@@ -1,6 +1,6 @@
-//! A thread that shows the helpers that we live.
+//! A thread that shows helpers that we live.
 //!
-//! A thread of its own, as attaching and detaching can take seconds.
+//! The heartbeat has a thread of its own, as attaching and detaching can take seconds.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use speed_bump_abi::control_block::HEARTBEAT_EVERY_MS;
 use super::block::Block;
 use crate::sys::priority;
 
-/// The thread; dropping this ends it.
+/// The heartbeat's thread. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Heartbeat {
     blocks: Option<mpsc::Sender<Weak<Block>>>,
@@ -35,16 +35,16 @@ impl Heartbeat {
         Ok(Self { blocks: Some(blocks), thread: Some(thread) })
     }
 
-    /// From now on the helper with this block gets the heartbeat, until the block is dropped.
+    /// Gives the helper with this block the heartbeat, until the block is dropped.
     pub fn add(&self, block: &Arc<Block>) {
-        // If there is no receiver, the thread has panicked, and the helpers leave.
+        // If the receiver is gone, the thread has panicked. Then the helpers leave by themselves.
         let _ = self.blocks.as_ref().map(|blocks| blocks.send(Arc::downgrade(block)));
     }
 }
 
 fn beat(new: &mpsc::Receiver<Weak<Block>>) {
-    // A helper without our heartbeat for 0.8 s concludes that we are dead: that is not long on a busy
-    // machine. Without the right to real-time priority, we do what we can.
+    // A helper that gets no heartbeat for 0.8 s concludes that we are dead. A busy machine can keep us from
+    // running that long. Without the right to real-time priority, the thread keeps its normal priority.
     if let Err(error) = priority::urgent() {
         tracing::debug!("the heartbeat has no real-time priority: {error}");
     }
@@ -55,7 +55,7 @@ fn beat(new: &mpsc::Receiver<Weak<Block>>) {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        // A failure to write is noticed by the code that reads the block.
+        // We ignore errors here: the code that reads the block notices them.
         blocks.retain(|block| block.upgrade().is_some_and(|block| block.beat().is_ok()));
     }
 }

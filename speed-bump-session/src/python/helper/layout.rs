@@ -11,32 +11,34 @@ use speed_bump_abi::{
 
 use super::block::InPlace;
 
-/// Everything starts at a multiple of this many bytes.
+/// Everything in the block starts at a multiple of this many bytes.
 const ALIGNMENT: u64 = 64;
-/// The smallest room for a selector: a second one may be longer than the first.
+/// The smallest room for a selector in bytes. A later selector may be longer than the first one.
 const SELECTOR_ROOM: u64 = 64 << 10;
-/// Bytes of names for each function: file and qualified name. Functions of one file share its name.
+/// Room for names per function, in bytes: for the file and the qualified name. Functions of one file share
+/// the file's name.
 const NAMES_ROOM: u64 = 512;
 /// Pairs of a caller and a function, per function.
 const CALLERS: u32 = 4;
 
-/// How many functions a process can have in its block. Unused room takes no memory.
+/// The number of functions that a block has room for. Unused room takes no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Functions that targets select.
+    /// The most functions that targets select.
     pub functions: u32,
 }
 
 impl Room {
-    /// For a process that the user named, if the helper counts.
+    /// Room for a process that the user named, if the helper counts calls.
     pub const NAMED: Self = Self { functions: 65_536 };
-    /// The same if BPF programs count, whose counters exist for each processor.
+    /// Room for a process that the user named, if BPF programs count calls. They have counters for each
+    /// processor.
     pub const NAMED_OF_PROGRAMS: Self = Self { functions: 16_384 };
-    /// For its children.
+    /// Room for a child process.
     pub const CHILD: Self = Self { functions: 4_096 };
-    /// For those if there is not enough for all.
+    /// Room for a child process if memory is short.
     pub const SMALL: Self = Self { functions: 1_024 };
-    /// The smallest.
+    /// The smallest room.
     pub const MIN: Self = Self { functions: 256 };
 
     /// The largest room up to this one whose block size fits; otherwise the smallest.
@@ -51,46 +53,45 @@ impl Room {
 /// Offsets from the start of the block, and sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The two places for selectors.
+    /// Two places for selectors: the helper may still read one while we write the other.
     pub selectors: [u64; 2],
-    /// Bytes of each.
+    /// The size of each place in bytes.
     pub selector_room: u64,
-    /// Offset of the records of functions in the block, in bytes.
+    /// The offset of the functions' records.
     pub functions: u64,
-    /// How many records there is room for.
+    /// The number of records that there is room for.
     pub functions_capacity: u32,
-    /// The branches, one for each record. Those of functions whose targets are for all callers take no
-    /// memory.
+    /// The branches, one for each record. A function whose targets apply to all callers uses no memory here.
     pub branches: u64,
-    /// Offset of the index in the block, in bytes.
+    /// The offset of the index.
     pub index: u64,
-    /// Slots of the index, a power of two.
+    /// The number of slots of the index, a power of two.
     pub index_slots: u32,
-    /// Offset of the names in the block, in bytes.
+    /// The offset of the names.
     pub names: u64,
-    /// Bytes of them.
+    /// The room for names in bytes.
     pub names_capacity: u64,
     /// The helper's counters for each function.
     pub calls: u64,
-    /// The histograms of delays, one for each function. Those of functions without delays take no memory.
+    /// The histograms of delays, one for each function. A function without delays uses no memory here.
     pub histograms: u64,
     /// The rows of policies.
     pub policies: u64,
     /// The counters for `frequency`, one for each policy.
     pub counters: u64,
-    /// The times of each function; 0 if calls are not timed.
+    /// The times of functions; 0 if calls are not timed.
     pub times: u64,
     /// The pairs of callers and functions; 0 if callers are not recorded.
     pub callers: u64,
-    /// How many pairs, a power of two.
+    /// The number of pairs, a power of two.
     pub callers_capacity: u32,
-    /// The whole block.
+    /// The size of the whole block.
     pub size: u64,
 }
 
 impl Layout {
-    /// Room for these functions, for two selectors, the first of which has `selector` bytes, and for delays
-    /// by the helper itself.
+    /// A layout for this room, and for two selectors. The first selector has `selector` bytes. With
+    /// `in_place`, also has room for the counters and policies of a helper that delays by itself.
     pub fn new(room: Room, selector: usize, in_place: Option<&InPlace>) -> Self {
         let functions_capacity = room.functions.max(1);
         let index_slots = functions_capacity.saturating_mul(2).next_power_of_two();
@@ -212,7 +213,7 @@ mod tests {
             }
             assert!(layout.index_slots.is_power_of_two() && layout.index_slots >= 2 * functions);
             assert!(layout.selector_room >= selector as u64);
-            // Offsets of names are `u32`.
+            // Offsets of names must fit into a `u32`.
             assert!(u32::try_from(layout.names_capacity).is_ok());
         }
         let named = Layout::new(Room::NAMED, 1 << 20, Some(&in_place(10_000, true, true)));

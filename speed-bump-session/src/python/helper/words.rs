@@ -1,11 +1,11 @@
-//! The helper's reports in sentences, with the way out.
+//! Turns the helper's reports into sentences that give the way out.
 
 use speed_bump_abi::control_block::{Failure, notice, unlisted};
 
 use super::{block, functions::LeftOut};
 use crate::python::version::PythonVersion;
 
-/// The cost of a call of an unselected function, from docs/internals/helper.md.
+/// The cost of a call of an unselected function. Source: docs/internals/helper.md.
 pub fn unselected_call(version: PythonVersion) -> &'static str {
     if version.is_at_least(3, 12) {
         "nothing, by its documentation (sys.monitoring)"
@@ -14,7 +14,7 @@ pub fn unselected_call(version: PythonVersion) -> &'static str {
     }
 }
 
-/// Why the helper does not work in a process. `words` are its own, with details; may be empty.
+/// Why the helper does not work in a process. `words` is the helper's own text with details; it may be empty.
 pub fn failure(reason: Option<Failure>, words: &str) -> String {
     let what = match reason {
         Some(Failure::None) | None => {
@@ -72,19 +72,19 @@ pub fn failure(reason: Option<Failure>, words: &str) -> String {
     if words.is_empty() { what.to_owned() } else { format!("{what} ({words})") }
 }
 
-/// Why a helper that was called refused to start, by the number that it returned.
+/// Why a helper refused to start, from the number that its install function returned.
 pub fn refusal(number: u32) -> String {
     let reason = block::failure(number);
     let words = if reason.is_none() { format!("failure {number}") } else { String::new() };
     failure(reason, &words)
 }
 
-/// The meaning of a thread that keeps the interpreter's lock.
+/// What follows when a thread keeps the interpreter's lock.
 pub const GIL_KEPT: &str = "a thread keeps the interpreter's lock while it sleeps, as a uWSGI without \
                             `enable-threads` does: the process, and what it forks from now on, are covered \
                             from when they next execute Python code";
 
-/// A sentence for each bit; unknown bits are ignored.
+/// The helper's notices: a sentence for each bit. Unknown bits are ignored.
 pub fn notices(bits: u32) -> Vec<&'static str> {
     const ALL: [(u32, &str); 11] = [
         (
@@ -143,13 +143,13 @@ pub fn notices(bits: u32) -> Vec<&'static str> {
     texts(bits, &ALL)
 }
 
-/// Why calls of covered functions were missed, so that the counts prove nothing: from the bits, and from the
+/// Why the helper missed calls of covered functions, so that the counts are incomplete. `hook_missed` is the
 /// share of the time, in thousandths, in which another hook was in place of the helper's.
 pub fn missed(bits: u32, hook_missed: u32) -> Vec<String> {
     let unseen = notice::TOOL_ID_LOST | notice::STACK_SHORT | notice::LOADER_GONE | notice::CALLER_UNKNOWN;
     let mut missed: Vec<_> = notices(bits & unseen).into_iter().map(str::to_owned).collect();
     if bits & notice::HOOK_MISSED != 0 {
-        // A process could write any number.
+        // The process could write any number.
         let percent = f64::from(hook_missed.clamp(1, 1000)) / 10.0;
         missed.push(format!(
             "for {percent:.1} % of the time another frame evaluation hook was in the place of the helper's \

@@ -1,4 +1,4 @@
-//! The facts about an ELF file that we need to recognise an interpreter.
+//! Reads from an ELF file the facts by which we recognise an interpreter.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,15 +15,15 @@ pub(super) struct Symbol {
     pub(super) size: u64,
 }
 
-/// An ELF file that can hold an interpreter.
+/// An ELF file that may contain an interpreter.
 #[derive(Debug)]
 pub(super) struct Image {
     elf: ElfFile,
 }
 
 impl Image {
-    /// `None` if this is not an ELF file that runs on this machine, or one without code of its own (such as a
-    /// core dump).
+    /// Opens an ELF file. `None` if it is not one for this machine, or has no code of its own (such as a core
+    /// dump).
     pub(super) fn open(file: &File, path: &Path) -> Result<Option<Self>, ElfErrorKind> {
         use ElfErrorKind as E;
         let file = file.try_clone().map_err(E::Read)?;
@@ -44,9 +44,9 @@ impl Image {
     }
 
     /// The symbols with these names, in order, and whether any symbol has this prefix. Reads the exported
-    /// symbols; of a program also the others if it exports none of CPython's, like static ones. A library's
-    /// private symbols are not read: they are many, and an interpreter that cannot be linked to does not
-    /// count.
+    /// symbols. If a program exports no symbol of CPython (as static programs do not), reads its other
+    /// symbols too. A library's private symbols are not read: there are many, and nothing can link to an
+    /// interpreter that is private.
     pub(super) fn symbols(
         &self,
         names: &[&str],
@@ -87,17 +87,17 @@ impl Image {
         self.elf.segments().offset_of(address)
     }
 
-    /// The library's own name for itself.
+    /// The library's own name (`DT_SONAME`).
     pub(super) fn soname(&self) -> Option<String> {
         self.elf.soname().ok()?
     }
 
-    /// The constants, if they have at most `limit` bytes.
+    /// The section `.rodata`, if it has at most `limit` bytes.
     pub(super) fn read_only_data(&self, limit: u64) -> Option<Vec<u8>> {
         self.elf.section(b".rodata", limit).ok()?
     }
 
-    /// Whether `.note.stapsdt` describes this probe.
+    /// Whether the section `.note.stapsdt` describes this probe.
     pub(super) fn has_probe(&self, provider: &str, name: &str) -> bool {
         let is_probe = |probe: &crate::elf::UsdtProbe| probe.provider == provider && probe.name == name;
         self.elf.usdt_probes().is_ok_and(|found| found.probes.iter().any(is_probe))

@@ -4,13 +4,14 @@
 
 use crate::units::VirtualAddress;
 
-/// The longest incomplete line that we keep: PATH_MAX, and a qualified name of the same length.
+/// The longest incomplete line that we keep: long enough for a path of PATH_MAX and a qualified name of the
+/// same length.
 const LINE_LIMIT: usize = 16 << 10;
 
-/// A trampoline and its function.
+/// A perf trampoline and its function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PerfMapEntry {
-    /// The trampoline's first byte in the process.
+    /// The address of the trampoline's first byte in the process.
     pub address: VirtualAddress,
     /// Its length in bytes, without padding.
     pub size: u64,
@@ -23,14 +24,14 @@ pub struct PerfMapEntry {
 /// Assembles lines from the bytes read so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lines {
-    /// The start of a line whose end is not written yet.
+    /// The start of a line whose end has not been written yet.
     partial: Vec<u8>,
-    /// The line is too long: everything up to its end is skipped.
+    /// Whether the current line is too long. Then everything up to its end is skipped.
     skipping: bool,
 }
 
 impl Lines {
-    /// Adds the entries that are complete with these next bytes of the file.
+    /// Adds the entries that these next bytes of the file complete.
     pub(super) fn push(&mut self, mut bytes: &[u8], entries: &mut Vec<PerfMapEntry>) {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             let (line, rest) = bytes.split_at(end);
@@ -61,7 +62,8 @@ fn parse(line: &[u8]) -> Option<PerfMapEntry> {
     let text = String::from_utf8_lossy(line);
     let (address, rest) = text.split_once(' ')?;
     let (size, name) = rest.split_once(' ')?;
-    // Identifiers contain no colon, nor do `<locals>` and `<generic parameters of f>`; file names may.
+    // Identifiers contain no colon, nor do `<locals>` and `<generic parameters of f>`. File names may contain
+    // colons.
     let (qualname, filename) = name.strip_prefix("py::")?.split_once(':')?;
     let size = hexadecimal(size)?;
     if size == 0 || qualname.is_empty() {

@@ -1,4 +1,4 @@
-//! A follower over files of our own making, and over real processes.
+//! Tests a follower with files of our own making, and with real processes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -35,7 +35,7 @@ impl Fixture {
         file.write_all(text.as_bytes()).unwrap();
     }
 
-    /// The names that are new, where 0x1000 to 0x2000 is executable.
+    /// Polls, with 0x1000 to 0x2000 as executable memory. Returns the new names.
     fn poll(&mut self) -> Vec<String> {
         let mapped = || Ok(vec![VirtualAddress(0x1000)..VirtualAddress(0x2000)]);
         self.follower.poll(mapped).unwrap().into_iter().map(|entry| entry.qualname).collect()
@@ -150,7 +150,7 @@ fn only_a_regular_file_of_the_right_owner_is_read() {
     assert_eq!(fixture.poll(), ["a"]);
 }
 
-/// Lines for this many addresses from here on.
+/// `count` lines, whose addresses begin at `start`.
 fn many(start: u64, count: u64) -> String {
     (0..count).map(|number| format!("{:x} 1 py::f{number}:/x.py\n", start + number)).collect()
 }
@@ -159,7 +159,7 @@ fn everywhere() -> io::Result<Vec<Range<VirtualAddress>>> {
     Ok(vec![VirtualAddress(0x1000)..VirtualAddress(1 << 40)])
 }
 
-/// Polls until everything is read. Returns the number of entries and of polls.
+/// Polls until everything is read. Returns the numbers of entries and polls.
 fn read_through(follower: &mut PerfMapFollower) -> (usize, usize) {
     let (mut found, mut polls) = (0, 0);
     loop {
@@ -190,7 +190,7 @@ fn what_is_remembered_is_bounded_for_one_process_and_for_all() {
     fixture.append(&many(0x1000, FOLLOWED as u64 + 10));
     assert_eq!(read_through(&mut fixture.follower).0, FOLLOWED);
     assert!(fixture.follower.has_left_out());
-    // A changed name of a remembered address is reported.
+    // A follower reports a remembered address again if its name has changed.
     fixture.append("1000 1 py::other:/x.py\nf0000000 1 py::more:/x.py\n");
     let news = fixture.follower.poll(everywhere).unwrap();
     assert_eq!(news.iter().map(|entry| entry.qualname.as_str()).collect::<Vec<_>>(), ["other"]);
@@ -224,7 +224,7 @@ fn anonymous_executable(pid: crate::units::Pid) -> io::Result<Vec<Range<VirtualA
     Ok(ranges.collect())
 }
 
-/// Calls functions on request, and answers when it is done.
+/// Calls functions on request, and answers when a call is done.
 const SERVICE: &str = r#"
 import sys
 class K:
@@ -301,7 +301,7 @@ fn lines_of_a_dead_process_are_not_believed() {
     }
 }
 
-/// Removes a file at the end of a test: CPython leaves its map behind.
+/// Removes a file at the end of a test, as CPython leaves its map behind.
 struct RemoveFile(PathBuf);
 
 impl Drop for RemoveFile {

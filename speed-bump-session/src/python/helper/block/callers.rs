@@ -12,14 +12,14 @@ use speed_bump_abi::{
 use super::{Block, BlockError, InPlace, word};
 use crate::{engine::Pair, python::helper::HelperClock};
 
-/// Bytes of a row.
+/// The size of a row in bytes.
 const ROW: usize = size_of::<CallerRow>();
-/// Rows that are read at once: 256 KiB.
+/// The number of rows that are read at once: 256 KiB.
 const ROWS_AT_ONCE: u32 = 4_096;
 
 impl Block {
-    /// Passes on the pairs of callers and functions, in no order; none if callers are not recorded. A pair
-    /// without an ended call is not included.
+    /// Calls `take` with each pair of a caller and a function, in no particular order. There are none if
+    /// callers are not recorded. Leaves out pairs whose calls have not ended.
     ///
     /// # Errors
     /// The block is gone.
@@ -35,7 +35,7 @@ impl Block {
         Ok(())
     }
 
-    /// Calls that belong to no pair.
+    /// The number of calls without a pair, as there was no room for one.
     ///
     /// # Errors
     /// The block is gone.

@@ -21,11 +21,11 @@ use crate::{
 };
 
 const WORD: usize = size_of::<u64>();
-/// More delays than any process has, and still far below the greatest number when all words of a thousand
-/// processes are added up.
+/// The most delays that we believe: more than any process has, and so few that the sum over all words of a
+/// thousand processes does not overflow.
 const MAX_DELAYS: u64 = 1 << 45;
 
-/// How the helper delays by itself.
+/// How the helper delays without a trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InPlace {
     /// Its clock.
@@ -36,13 +36,13 @@ pub struct InPlace {
     pub children: bool,
     /// Whether it can time calls.
     pub times: bool,
-    /// The stretch of timed calls that it starts with; 0: none. See [`Block::set_timing`].
+    /// The first stretch of timed calls; 0: calls are not timed at first. See [`Block::set_timing`].
     pub timing: u32,
-    /// Whether it records callers, if it times calls.
+    /// Whether the helper records callers while it times calls.
     pub callers: bool,
 }
 
-/// Writes how the helper delays by itself, if it does.
+/// Writes the control words and policies for a helper that delays by itself.
 pub(super) fn write(
     contents: &Contents<'_>,
     layout: &Layout,
@@ -122,7 +122,7 @@ impl Block {
         let place = self.layout.histograms + u64::from(function) * size_of::<DelayCounts>() as u64;
         self.read(place, &mut bytes)?;
         for (word, bytes) in histogram.words.iter_mut().zip(bytes.chunks_exact(WORD)) {
-            // Greater counts would saturate the sums, and all medians would be there.
+            // Greater counts would saturate the sums, and every median would lie in this bucket.
             *word = bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes)).min(MAX_DELAYS);
         }
         Ok(histogram)
@@ -167,7 +167,7 @@ impl Mirror for Block {
             return Ok(());
         }
         let row = u64::from(Policy::row(number, generation)) * (Policy::WORDS * WORD) as u64;
-        // Word by word: a concurrent reader finds each word complete.
+        // Writes word by word, so that a concurrent reader finds each word complete.
         for (place, word) in (self.layout.policies + row..).step_by(WORD).zip(policy.to_words()) {
             self.file_write(place, &word.to_ne_bytes())?;
         }
@@ -181,7 +181,8 @@ impl Mirror for Block {
             (at(control.start_ns), at(control.end_ns), at(control.expires_ns));
         let bound = Bound { room: clock.units(Nanos(control.bound.room)), ..control.bound };
         let words = Control { start_ns, end_ns, expires_ns, bound, ..control }.to_words();
-        // The bound first, so that no delay comes before it; the generation last, once the rows are written.
+        // Writes the bound first, so that no delay comes before it. Writes the generation last, when all
+        // other words are complete.
         let generation = Control::GENERATION;
         let is_bound = |number: &usize| Control::BOUND.contains(number);
         let others = (0..words.len()).filter(|number| *number != generation && !is_bound(number));

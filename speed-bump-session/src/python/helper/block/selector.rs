@@ -1,4 +1,4 @@
-//! The targets that a helper has, compiled.
+//! The compiled targets in the block.
 
 use std::{mem::offset_of, os::unix::fs::FileExt as _};
 
@@ -7,10 +7,10 @@ use speed_bump_abi::control_block::ControlBlock;
 use super::{Block, BlockError};
 
 impl Block {
-    /// Checks whether there is room for other targets.
+    /// Checks that other targets fit into the block.
     ///
     /// # Errors
-    /// There is not.
+    /// The targets do not fit.
     pub fn check_room(&self, selector: &[u8]) -> Result<(), BlockError> {
         let room = self.layout.selector_room;
         if selector.len() as u64 > room {
@@ -19,7 +19,7 @@ impl Block {
         Ok(())
     }
 
-    /// Whether the helper has these targets, and times calls as this stretch (0: not at all).
+    /// Whether the helper has these targets, and times calls in this stretch (0: does not time calls).
     ///
     /// # Errors
     /// The block is gone.
@@ -35,8 +35,9 @@ impl Block {
         Ok(bytes == selector)
     }
 
-    /// Gives the helper other targets; it judges every function again. Returns the generation that
-    /// [`Report::applied_generation`](super::Report::applied_generation) will have when it is done.
+    /// Gives the helper other targets, which it compares with every function again. Returns the new
+    /// generation: [`Report::applied_generation`](super::Report::applied_generation) has this value when the
+    /// helper is done.
     ///
     /// # Errors
     /// There is no room, or the block is gone.
@@ -54,7 +55,8 @@ impl Block {
         Ok(generation)
     }
 
-    /// Where the selector of a generation lies: the helper may still read the one before, in the other place.
+    /// Where the selector of a generation lies. Generations alternate between two places, as the helper may
+    /// still read the previous selector.
     fn place_of_selector(&self, generation: u32) -> u64 {
         self.layout.selectors[usize::from(generation.is_multiple_of(2))]
     }

@@ -1,4 +1,4 @@
-//! The part of the block with signals.
+//! The signals of a session, in the control block.
 
 use std::{
     io,
@@ -13,13 +13,13 @@ use crate::units::Nanos;
 /// A helper's report on the session's signals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignalAnswer {
-    /// The address of its handler.
+    /// The address of the helper's signal handler.
     pub handler: u64,
-    /// Signals that the program has taken itself.
+    /// Signals that the program handles itself, so that the helper does not.
     pub taken: Vec<u32>,
 }
 
-/// Writes signals, and how long the helper spins on each.
+/// Writes the session's signals, and the time that the helper spins on each of them.
 pub(super) fn write(
     signals: &[(u32, Nanos)],
     put_u32: impl Fn(usize, u32) -> io::Result<()>,
@@ -32,13 +32,13 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Offset of a slot.
+/// The offset of the slot for a signal.
 fn slot(number: usize) -> usize {
     offset_of!(ControlBlock, signals) + number * size_of::<SignalSlot>()
 }
 
 impl Block {
-    /// The helper's report on the session's signals; `None` if it handles none.
+    /// The helper's report on the session's signals; `None` if the helper handles no signals.
     ///
     /// # Errors
     /// The block is gone.
@@ -56,8 +56,8 @@ impl Block {
         Ok((handler != 0).then_some(SignalAnswer { handler, taken }))
     }
 
-    /// Sets how long the helper spins on each signal from now on: the signals that the block was made with,
-    /// in the same order.
+    /// Sets the time that the helper spins on each signal from now on. `signals` must be those of
+    /// [`Contents::signals`](super::Contents::signals), in the same order.
     ///
     /// # Errors
     /// The block is gone.
@@ -68,8 +68,8 @@ impl Block {
         Ok(())
     }
 
-    /// Tells the helper that none of the session's signals is in flight any more, and none will come: it
-    /// gives them back when it leaves.
+    /// Tells the helper that no signal of the session is in flight, and none will come. When the helper
+    /// leaves, it restores the program's own handling of these signals.
     ///
     /// # Errors
     /// The block is gone.

@@ -16,8 +16,8 @@ use super::{Block, BlockError, InPlace, word};
 use crate::stats::times::Untimed;
 
 impl Block {
-    /// The helper's sums for `count` functions from `first` on; zeros beyond the capacity. `None`: calls have
-    /// never been timed.
+    /// The sums of times for `count` functions from `first` on; zeros beyond the capacity. `None` if calls
+    /// have never been timed.
     ///
     /// # Errors
     /// The block is gone.
@@ -43,7 +43,7 @@ impl Block {
         Ok(Some(all))
     }
 
-    /// Starts to time calls, as a stretch with this number, or stops (0). The helper applies it at the next
+    /// Starts a stretch of timed calls with this number; 0 stops timing. The helper applies it at the next
     /// [`Block::retarget`]. Has no effect if the helper cannot time calls.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Block {
         Ok(())
     }
 
-    /// Calls whose time is in no sum.
+    /// The number of calls whose times are in no sum.
     ///
     /// # Errors
     /// The block is gone.
