@@ -1,10 +1,10 @@
-//! The targets file: lines, patterns, and which target selects a function.
+//! The targets file: its lines, their patterns, and which target selects a function.
 //!
-//! [`ParsedTargets::load`] reads a file. The kind of a line without one may depend on a file of the process:
-//! [`ParsedTargets::decide`] is told which paths are ELF files there, and makes [`Targets`]. Finding what
-//! those select takes two steps: once for a module ([`Targets::python_in`], [`Targets::native_in`],
-//! [`Targets::usdt_in`]), and then for every function, symbol or probe in it. This module does not know the
-//! file system or the process.
+//! [`ParsedTargets::load`] reads a file. If a line gives no kind, a file of the process may decide it: the
+//! caller of [`ParsedTargets::decide`] says which paths are ELF files there, and gets [`Targets`]. Selecting
+//! takes two steps: first for a module ([`Targets::python_in`], [`Targets::native_in`],
+//! [`Targets::usdt_in`]), then for every function, symbol or probe in it. This module does not know the file
+//! system or the process.
 
 mod caller;
 mod candidates;
@@ -41,12 +41,12 @@ pub use self::{
 use crate::units::Nanos;
 pub use speed_bump_names::TargetKind;
 
-/// The targets of one file, in order, and its exclusions.
+/// The targets of one file in the order of their lines, and its exclusions.
 #[derive(Clone, Debug)]
 pub struct Targets {
     targets: Vec<Target>,
     exclusions: Vec<Exclusion>,
-    /// The files that the module `__main__` stands for.
+    /// Patterns for the files that the module `__main__` stands for.
     main_files: Vec<Pattern>,
     no_target: Option<NoTarget>,
     python: Rules,
@@ -63,47 +63,47 @@ pub struct Target {
     pub text: String,
     /// What the line selects.
     pub kind: TargetKind,
-    /// How its kind was determined.
+    /// How the kind was determined.
     pub kind_reason: KindReason,
     /// `[kind:]module[:provider]:name` as written, without options.
     pub pattern: String,
-    /// Matched with the file: `co_filename` or the path of an ELF file.
+    /// The pattern for the file: `co_filename`, or the path of an ELF file.
     pub module: Pattern,
-    /// Matched with the provider; present exactly if the kind is [`TargetKind::Usdt`].
+    /// The pattern for the provider; present exactly if the kind is [`TargetKind::Usdt`].
     pub provider: Option<Pattern>,
-    /// Matched with the name of the function, symbol or probe.
+    /// The pattern for the name of the function, symbol or probe.
     pub name: Pattern,
     /// The delay per trigger, at most [`Nanos::MAX_DELAY`], if the line gives one.
     pub delay: Option<Nanos>,
-    /// Every how many calls there is a trigger, if the line gives it.
+    /// How many calls there are per trigger, if the line says so.
     pub frequency: Option<NonZeroU64>,
-    /// The functions that it is for calls from; `None`: for all calls.
+    /// The callers that the target is restricted to; `None`: it selects calls from everywhere.
     pub caller: Option<Caller>,
-    /// The name in reports; no other target of the file has it.
+    /// The name in reports. No other target of the file has the same.
     ///
-    /// It is the pattern and the caller if the line gives none, followed by ` (line N)` if an earlier line
-    /// has that id.
+    /// If the line gives no id, it is the pattern and the caller. ` (line N)` follows if an earlier line has
+    /// that id.
     pub id: String,
-    /// Whether it was dropped from a running session: it no longer selects anything.
+    /// Whether the target was dropped from a running session. If so, it selects nothing.
     pub is_dropped: bool,
 }
 
-/// A line that excludes functions from the targets of its kind.
+/// A line that excludes functions from targets of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exclusion {
     /// The number of the line in the file, from 1.
     pub line: usize,
     /// The line, without white space at either end.
     pub text: String,
-    /// The kind of target from which it excludes functions.
+    /// The kind of the targets from which it excludes functions.
     pub kind: TargetKind,
-    /// How its kind was determined.
+    /// How the kind was determined.
     pub kind_reason: KindReason,
-    /// As in [`Target::module`].
+    /// See [`Target::module`].
     pub module: Pattern,
-    /// As in [`Target::provider`].
+    /// See [`Target::provider`].
     pub provider: Option<Pattern>,
-    /// As in [`Target::name`].
+    /// See [`Target::name`].
     pub name: Pattern,
 }
 
@@ -116,7 +116,7 @@ pub enum KindReason {
     ElfFile,
     /// The last component of the module part is `*.so` or `*.so.*`.
     SharedObjectName,
-    /// None of these: Python.
+    /// Nothing decides the kind, so it is Python.
     Default,
 }
 
@@ -131,16 +131,16 @@ impl fmt::Display for KindReason {
     }
 }
 
-/// The place of a target among those of its file, from 0.
+/// The position of a target in its file, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetIndex(pub u32);
 
-/// The place of an exclusion among those of its file, from 0.
+/// The position of an exclusion in its file, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExclusionIndex(pub u32);
 
 impl Target {
-    /// The functions whose calls it is for, as written; `None` if it is for all calls.
+    /// The pattern for callers, as written; `None` if the target selects calls from everywhere.
     pub fn caller_pattern(&self) -> Option<&str> {
         self.caller.as_ref().map(|caller| caller.pattern.as_str())
     }
@@ -153,7 +153,8 @@ impl Target {
         }
     }
 
-    /// Whether its module pattern matches a Python file, by its path or, if they apply, its dotted names.
+    /// Whether the module pattern matches a Python file: by its path, or by its dotted names if the pattern
+    /// is compared with those.
     pub fn is_in_module(&self, file: &str) -> bool {
         let by_name = || dotted::DottedNames::new(file).iter().any(|name| self.module.matches(name));
         self.module.matches(file) || (dotted::applies(&self.module) && by_name())
@@ -163,7 +164,7 @@ impl Target {
 impl Targets {
     /// The targets, in the order of the file.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (TargetIndex, &Target)> {
-        // A file of MAX_FILE_BYTES cannot have more lines than a u32 counts.
+        // A file of at most MAX_FILE_BYTES has fewer lines than a u32 can count.
         self.targets.iter().enumerate().map(|(at, target)| (TargetIndex(at as u32), target))
     }
 
@@ -187,7 +188,7 @@ impl Targets {
         self.targets.len()
     }
 
-    /// Whether there is no target; the reader must have allowed that.
+    /// Whether there is no target. The caller of the parser must have allowed that.
     pub fn is_empty(&self) -> bool {
         self.targets.is_empty()
     }
@@ -197,7 +198,7 @@ impl Targets {
         self.no_target.as_ref()
     }
 
-    /// Whether some line has this kind; if none has, the process need not be searched for it.
+    /// Whether some line has this kind. If not, the process need not be searched for this kind.
     pub fn has_kind(&self, kind: TargetKind) -> bool {
         self.targets.iter().any(|target| target.kind == kind && !target.is_dropped)
     }

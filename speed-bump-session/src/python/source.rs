@@ -1,13 +1,13 @@
-//! Qualified names from source text, for entry sources that only give file, `co_name` and line.
+//! Finds qualified names in source text, for entry sources that only give file, `co_name` and line.
 //!
-//! An index has every code object that CPython would compile from a file, in the order of their lines.
-//! Parsing is lenient (tree-sitter): a syntax error only affects the names around it. What a function does,
-//! or whether it is reachable, does not matter.
+//! An index has every code object that CPython would compile from a file, sorted by first line. Parsing is
+//! lenient (tree-sitter): a syntax error only affects the names around it. What a function does, or whether
+//! it is reachable, does not matter.
 //!
-//! The line from `function__entry` is `co_firstlineno` at the first entry (for a decorated function, the
-//! first decorator's line), and the current line at every resumption of a generator or coroutine. In 3.15 it
-//! is -1 at the first entry of a function with cells or free variables, whose first instruction has no line.
-//! (Python/ceval.c, `dtrace_function_entry`; observed on 3.9.2 and 3.15.2.)
+//! The line from `function__entry` is `co_firstlineno` at the first entry (for a decorated function, the line
+//! of its first decorator). Each time that a generator or coroutine resumes, it is the current line. In 3.15
+//! it is -1 at the first entry of a function with cells or free variables, whose first instruction has no
+//! line. (Python/ceval.c, `dtrace_function_entry`; observed on 3.9.2 and 3.15.2.)
 
 mod scope;
 mod walk;
@@ -24,36 +24,36 @@ use tree_sitter::{ParseOptions, Parser};
 
 use super::{root::ProcessRoot, version::PythonVersion};
 
-/// The largest source file that we read, in bytes; the largest of the standard library has 700 KB. A
-/// malicious text can have a syntax tree of 350 times its size.
+/// The largest source file that we read, in bytes. The largest file of the standard library has 700 KB. The
+/// syntax tree of a malicious text can take 350 times the size of the text.
 pub(crate) const SOURCE_LIMIT: u64 = 1 << 20;
-/// The longest time for parsing one file: a malicious text can keep any lenient parser busy.
+/// The longest time for parsing one file. A malicious text can keep any lenient parser busy.
 const PARSE_LIMIT: Duration = Duration::from_secs(2);
-/// The most bytes of the qualified names of one file. With nested functions, they can be much longer than the
-/// file.
+/// The most bytes of the qualified names of one file. If functions are nested, their names can be much longer
+/// than the file.
 const NAMES_LIMIT: usize = 32 << 20;
 
 /// Why a file has no index.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
-    /// `<string>`, `<frozen importlib._bootstrap>`.
+    /// Not the name of a file, such as `<string>` or `<frozen importlib._bootstrap>`.
     #[error("{0} names no file")]
     NotAFile(String),
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {} in the process's root: {source}", path.display())]
     Unreadable {
-        /// The file as the process names it.
+        /// The path of the file, as the process names it.
         path: PathBuf,
         /// The system's error.
         r#source: io::Error,
     },
-    /// Parsing takes too long.
+    /// Parsing the file takes too long.
     #[error("parsing was given up after {} s", PARSE_LIMIT.as_secs())]
     TooSlow,
-    /// Its functions are nested more deeply than in any real program.
+    /// The functions in the file are nested more deeply than in any real program.
     #[error("the names of its functions take more than {} MiB", NAMES_LIMIT >> 20)]
     TooManyNames,
-    /// The grammar and the parser were built for different versions of tree-sitter: a fault of ours.
+    /// The grammar and the parser were built for different versions of tree-sitter: this is our fault.
     #[error("the Python grammar does not fit the parser: {0}")]
     Grammar(tree_sitter::LanguageError),
 }
@@ -75,54 +75,56 @@ impl SourceError {
     }
 }
 
-/// A code object of a file.
+/// A code object that CPython would compile from a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CodeObject {
     /// `co_name`.
     pub name: String,
-    /// `co_qualname`, or what it would be before 3.11.
+    /// `co_qualname`, or the name that 3.11 would give it.
     pub qualname: String,
     /// `co_firstlineno`; lines count from 1.
     pub first_line: u32,
-    /// The last line of its text.
+    /// The last line of its source text.
     pub last_line: u32,
 }
 
-/// How a name was found.
+/// How a code object was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MatchedBy {
     /// A code object of this name starts at the line.
     FirstLine,
-    /// The line lies inside one: a generator resumed, or the file was edited since.
+    /// The line lies inside a code object of this name: a generator resumed, or the file was edited since.
     Inside,
-    /// By the name alone: there was no line, or no code object with the name is near it.
+    /// Only the name matches: the line is unknown, or is far from every code object with this name.
     Name,
 }
 
-/// The possible meanings of a name and a line.
+/// The code objects that a name and a line may stand for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidates<'index> {
     /// Distinct qualified names; several if the text is ambiguous (two lambdas on one line).
     pub qualnames: Vec<&'index str>,
-    /// How they were found.
+    /// How the code objects were found.
     pub matched_by: MatchedBy,
 }
 
 /// The code objects of one file.
 #[derive(Clone, Debug)]
 pub(crate) struct SourceIndex {
-    /// In the order of their first lines.
+    /// Sorted by first line.
     objects: Vec<CodeObject>,
-    /// Places in `objects`, ascending.
+    /// Positions in `objects` for each `co_name`, ascending.
     by_name: HashMap<String, Vec<usize>>,
     has_errors: bool,
 }
 
 impl SourceIndex {
-    /// Reads and indexes a file by the process's name for it; a relative path starts at its working folder.
+    /// Reads and indexes a file. The path is as the process names it; a relative path starts at the process's
+    /// working folder.
     ///
     /// # Errors
-    /// `co_filename` names no file, or one that cannot be read, is over [`SOURCE_LIMIT`] or cannot be parsed.
+    /// `co_filename` names no file, or the file cannot be read, is larger than [`SOURCE_LIMIT`], or cannot be
+    /// parsed.
     pub(crate) fn read(
         root: &ProcessRoot,
         co_filename: &str,
@@ -138,10 +140,10 @@ impl SourceIndex {
         Self::parse(&text, version)
     }
 
-    /// Indexes a file's text for the given release.
+    /// Indexes the text of a file for this release of CPython.
     ///
     /// # Errors
-    /// Parsing takes too long, or the names take too much room.
+    /// Parsing takes too long, or the names are too long together.
     pub(crate) fn parse(text: &[u8], version: PythonVersion) -> Result<Self, SourceError> {
         let text = decode(text);
         let mut parser = Parser::new();
@@ -168,12 +170,12 @@ impl SourceIndex {
         Ok(Self { objects, by_name, has_errors: tree.root_node().has_error() })
     }
 
-    /// The possible meanings of a `co_name` and the line of a `function__entry`; `None` if the text has no
-    /// such name.
+    /// The code objects that a `co_name` and the line of a `function__entry` may stand for; `None` if the
+    /// text has no such name.
     pub(crate) fn find(&self, co_name: &str, line: i32) -> Option<Candidates<'_>> {
         let places = self.by_name.get(co_name)?;
         let named: Vec<_> = places.iter().filter_map(|place| self.objects.get(*place)).collect();
-        // 0 and -1 are not lines: the current instruction has none.
+        // 0 and -1 mean that the current instruction has no line.
         let line = u32::try_from(line).unwrap_or(0);
         let span = |object: &CodeObject| object.last_line - object.first_line;
         let holds = |object: &CodeObject| (object.first_line..=object.last_line).contains(&line);
@@ -193,27 +195,27 @@ impl SourceIndex {
         Some(Candidates { qualnames, matched_by })
     }
 
-    /// Whether the grammar did not understand all of the text: names may then lack outer parts.
+    /// Whether the grammar did not understand all of the text. If so, names may lack outer parts.
     pub(crate) fn has_errors(&self) -> bool {
         self.has_errors
     }
 
-    /// How much memory it takes, in bytes, roughly.
+    /// The memory that the index takes, in bytes, as an estimate.
     pub(crate) fn bytes(&self) -> usize {
         // Names are stored twice, and a position in two lists.
         let names = |object: &CodeObject| 2 * object.name.len() + object.qualname.len();
         self.objects.iter().map(|object| names(object) + 2 * size_of::<CodeObject>()).sum()
     }
 
-    /// All code objects, in the order of their first lines, including the file's own, `<module>`.
+    /// All code objects, sorted by first line. They include the file's own, `<module>`.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn code_objects(&self) -> &[CodeObject] {
         &self.objects
     }
 }
 
-/// The text with CPython's line ends, and without a byte order mark. Text that is not UTF-8 counts as
-/// Latin-1: other encodings (PEP 263) are rare, and names outside ASCII in them rarer still.
+/// Decodes the text: with CPython's line ends, and without a byte order mark. Text that is not UTF-8 counts
+/// as Latin-1: other encodings (PEP 263) are rare, and non-ASCII names in such files are rarer still.
 fn decode(bytes: &[u8]) -> String {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let text = match std::str::from_utf8(bytes) {

@@ -1,4 +1,4 @@
-//! Perf trampolines: the address that the evaluator returns to identifies the function exactly.
+//! Perf trampolines: the address to which the evaluator returns identifies the function exactly.
 //!
 //! A trampoline is a copy of one assembly template that calls the evaluator and returns
 //! (Python/asm_trampoline.S). The template differs between releases and builds, so we decode the end of its
@@ -9,60 +9,60 @@ use std::io;
 use super::perf_map::PerfMapEntry;
 use crate::units::VirtualAddress;
 
-/// The longest trampoline that we decode, in bytes; those of CPython have 11 or 12 on x86-64.
+/// The longest trampoline that we decode, in bytes. CPython's trampolines have 11 or 12 on x86-64.
 const SIZE_LIMIT: u64 = 256;
 
-/// Why the bytes at an entry are not a trampoline that we understand.
+/// Why the bytes at an address are not a trampoline that we understand.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TrampolineError {
-    /// Its memory could not be read.
+    /// The trampoline's memory could not be read.
     #[error("cannot read the trampoline of {name} at {address}: {source}; has the process unmapped it?")]
     Unreadable {
-        /// The function.
+        /// The function's name.
         name: String,
-        /// The trampoline.
+        /// The trampoline's address.
         address: VirtualAddress,
         /// The reader's error.
         r#source: io::Error,
     },
-    /// It does not have exactly one indirect call.
+    /// The trampoline does not have exactly one indirect call.
     #[error(
         "{size} bytes at {address}, said to be the trampoline of {name}, hold {calls} indirect calls instead \
          of one: the perf map is wrong, or this CPython's trampolines are new to us"
     )]
     NotOneCall {
-        /// The function.
+        /// The function's name.
         name: String,
-        /// The trampoline.
+        /// The trampoline's address.
         address: VirtualAddress,
-        /// Its length in the perf map.
+        /// The trampoline's length in the perf map.
         size: u64,
-        /// Its number of indirect calls.
+        /// The number of indirect calls in the trampoline.
         calls: usize,
     },
-    /// It is not a straight run of instructions.
+    /// The trampoline is not a straight run of instructions.
     #[error(
         "the bytes at {address}, said to be the trampoline of {name}, are not its code: the perf map is wrong"
     )]
     NotCode {
-        /// The function.
+        /// The function's name.
         name: String,
-        /// The trampoline.
+        /// The trampoline's address.
         address: VirtualAddress,
     },
-    /// The BPF program only finds the return address on x86-64.
+    /// The BPF program can find the return address only on x86-64.
     #[cfg(not(target_arch = "x86_64"))]
     #[error("perf trampolines are read on x86-64 only, so far; USDT and native targets work")]
     Architecture,
 }
 
-/// Finds return addresses; remembers the template of the first trampoline.
+/// Finds return addresses. Remembers the template of the first trampoline.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trampolines {
     template: Option<Template>,
 }
 
-/// The template of a process's trampolines.
+/// The code that the trampolines of a process share.
 #[derive(Clone, Debug)]
 struct Template {
     code: Vec<u8>,
@@ -70,9 +70,9 @@ struct Template {
 }
 
 impl Trampolines {
-    /// The address at the top of the stack when the evaluator is entered through this trampoline.
+    /// The return address at the top of the stack when this trampoline enters the evaluator.
     ///
-    /// `read` fills the buffer from the process's memory.
+    /// `read` fills its buffer from the process's memory.
     ///
     /// # Errors
     /// The bytes cannot be read, or are not a trampoline.
@@ -114,7 +114,7 @@ impl Trampolines {
     }
 }
 
-/// The fault of a piece of code.
+/// Why a piece of code is not a trampoline.
 #[derive(Debug, PartialEq, Eq)]
 enum Problem {
     NotCode,
@@ -123,8 +123,8 @@ enum Problem {
     Architecture,
 }
 
-/// The end of the only indirect call. We accept only straight-line code up to a return: then every path
-/// through the trampoline makes that call.
+/// The offset behind the only indirect call. We accept only straight-line code up to a return: then every
+/// path through the trampoline makes that call.
 #[cfg(target_arch = "x86_64")]
 fn return_offset(code: &[u8]) -> Result<u64, Problem> {
     use iced_x86::{Decoder, DecoderOptions, FlowControl};

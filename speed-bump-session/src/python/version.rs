@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The release level; the high nibble of `PY_VERSION_HEX`'s last byte.
+/// The release level: the high four bits of the last byte of `PY_VERSION_HEX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReleaseLevel {
     /// `0xA`, written `a`.
@@ -11,7 +11,7 @@ pub enum ReleaseLevel {
     Beta,
     /// `0xC`, written `rc`.
     Candidate,
-    /// `0xF`, not written.
+    /// `0xF`, not written in text.
     Final,
 }
 
@@ -20,7 +20,7 @@ pub enum ReleaseLevel {
 pub struct Micro {
     /// The third number.
     pub number: u8,
-    /// Its release level.
+    /// The release level.
     pub level: ReleaseLevel,
     /// The number after `a`, `b` or `rc`.
     pub serial: u8,
@@ -29,16 +29,16 @@ pub struct Micro {
 /// A CPython version, such as 3.12.1 or 3.15.0rc2. Ordered by age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PythonVersion {
-    /// First number: 3, or 2.
+    /// The first number: 3, or 2.
     pub major: u8,
     /// The second number.
     pub minor: u8,
-    /// The rest; absent if only a file's name gave the version.
+    /// The part after these; absent if only a file's name gave the version.
     pub micro: Option<Micro>,
 }
 
 impl PythonVersion {
-    /// A version with only two known numbers.
+    /// A version of which only two numbers are known.
     pub const fn new(major: u8, minor: u8) -> Self {
         Self { major, minor, micro: None }
     }
@@ -57,7 +57,7 @@ impl PythonVersion {
         matches!(major, 2 | 3).then_some(Self { major, minor, micro: Some(micro) })
     }
 
-    /// Reads `PY_VERSION`: `3.8.18`, `3.9.0rc1`, `3.10.0a7+`.
+    /// Reads `PY_VERSION`, such as `3.8.18`, `3.9.0rc1` or `3.10.0a7+`.
     pub fn from_text(text: &str) -> Option<Self> {
         let text = text.strip_suffix('+').unwrap_or(text);
         let (major, rest) = text.split_once('.')?;
@@ -79,7 +79,7 @@ impl PythonVersion {
     }
 }
 
-/// A decimal number without a sign or a superfluous zero.
+/// Reads a decimal number without a sign and without leading zeros.
 pub(super) fn number(text: &str) -> Option<u8> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
     plain.then(|| text.parse().ok())?

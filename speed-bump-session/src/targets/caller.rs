@@ -1,22 +1,22 @@
-//! The option `caller=`: whose calls a target is for.
+//! The option `caller=`: a target that selects only calls from certain functions.
 
 use std::collections::HashMap;
 
 use super::{Target, TargetIndex, TargetKind, Targets, error::LineProblem, pattern::Pattern};
 
-/// The functions that a target is for calls from.
+/// Selects the functions whose calls a target is restricted to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// `[module:]name` as written.
     pub pattern: String,
-    /// Matched with the file, as in [`Target::module`].
+    /// The pattern for the file, as in [`Target::module`].
     pub module: Pattern,
-    /// Matched with the name, as in [`Target::name`].
+    /// The pattern for the name, as in [`Target::name`].
     pub name: Pattern,
 }
 
 impl Caller {
-    /// Reads what follows `caller=`: `MODULE:NAME` or `NAME`.
+    /// Reads the text after `caller=`: `MODULE:NAME` or `NAME`.
     pub(super) fn read(written: &str) -> Result<Self, LineProblem> {
         let (module, name) = match separator(written) {
             Some(at) => (written.get(..at).unwrap_or_default(), written.get(at + 1..).unwrap_or_default()),
@@ -30,7 +30,8 @@ impl Caller {
     }
 }
 
-/// Where the `:` between module and name is: the first that is not one of two, as in C++'s `ns::f`.
+/// The position of the `:` between module and name: the first `:` that is not part of a `::`, as in C++'s
+/// `ns::f`.
 fn separator(text: &str) -> Option<usize> {
     let mut from = 0;
     loop {
@@ -44,9 +45,9 @@ fn separator(text: &str) -> Option<usize> {
     }
 }
 
-/// The different callers that targets of a kind name, each with its number, from 1 on.
+/// The different callers that targets of one kind name, each with a number, from 1 on.
 ///
-/// Targets of a session keep their places, also when they are dropped. So a caller keeps its number.
+/// Dropped targets of a session keep their positions. So each caller keeps its number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Callers<'t> {
     callers: Vec<&'t Caller>,
@@ -57,7 +58,7 @@ impl<'t> Callers<'t> {
     pub(super) fn of_kind(targets: impl Iterator<Item = &'t Target>, kind: TargetKind) -> Self {
         let mut callers = Self::default();
         for target in targets.filter(|target| target.kind == kind) {
-            // A file has fewer lines than a u32 counts.
+            // A file has fewer lines than a u32 can count.
             let next = callers.callers.len() as u32 + 1;
             if let Some(caller) = &target.caller
                 && *callers.numbers.entry(caller.pattern.as_str()).or_insert(next) == next
@@ -68,12 +69,12 @@ impl<'t> Callers<'t> {
         callers
     }
 
-    /// The number of a target's caller; 0: it is for all.
+    /// The number of a target's caller; 0: the target selects calls from everywhere.
     pub(super) fn number(&self, caller: Option<&Caller>) -> u32 {
         caller.and_then(|caller| self.numbers.get(caller.pattern.as_str()).copied()).unwrap_or(0)
     }
 
-    /// Each with its number.
+    /// The callers, each with its number.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &'t Caller)> {
         (1..).zip(self.callers.iter().copied())
     }
@@ -84,8 +85,8 @@ impl<'t> Callers<'t> {
 }
 
 impl Targets {
-    /// The Python targets whose caller is not among those that were found; `found`: the bits of their
-    /// numbers. Leaves out patterns that match `<module>`, which no list of functions has.
+    /// The Python targets whose caller was not found. `found` has a bit for the number of each caller that
+    /// was found. Leaves out callers whose pattern matches `<module>`, as no list of functions contains that.
     pub fn without_caller(&self, found: u64) -> Vec<TargetIndex> {
         let callers = Callers::of_kind(self.targets.iter(), TargetKind::Python);
         let is_found = |number: u32| found.checked_shr(number.wrapping_sub(1)).unwrap_or(0) & 1 == 1;
@@ -100,7 +101,8 @@ impl Targets {
 }
 
 impl Target {
-    /// As [`Target::nearest`], for its caller in place of itself. Empty if it is for all callers.
+    /// The candidates that are most similar to the target's caller, as [`Target::nearest`] gives them for the
+    /// target. Empty if the target names no caller.
     pub(crate) fn nearest_callers<'c>(
         &self,
         functions: impl IntoIterator<Item = (&'c str, &'c str)>,

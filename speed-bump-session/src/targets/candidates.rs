@@ -1,5 +1,5 @@
-//! What a target that selects nothing may have meant: the names in the process that are most similar to its
-//! patterns.
+//! Suggests what a target that selects nothing may have meant: the names in the process that are most similar
+//! to its patterns.
 
 use std::collections::HashMap;
 
@@ -15,9 +15,9 @@ use super::{
 pub struct Candidate<'c> {
     /// The text that [`Target::module`] is matched with.
     pub module: &'c str,
-    /// Its full name; that of a USDT probe is `provider:name`.
+    /// The full name. For a USDT probe it is `provider:name`.
     pub name: &'c str,
-    /// Its other names.
+    /// The other names of the function.
     pub aliases: &'c [String],
 }
 
@@ -28,22 +28,24 @@ impl<'c> From<(&'c str, &'c str)> for Candidate<'c> {
 }
 
 impl Target {
-    /// The candidates that are most similar to this target, at most `limit`, best first, as lines that select
-    /// them.
+    /// The candidates that are most similar to this target, the best first, at most `limit`. Each is given as
+    /// a line that selects it.
     ///
-    /// First come those that match except for case. Then those that contain the pattern
-    /// (`SelfAttention.forward` for `forward`), have the same name and other parameters, or differ from it by
-    /// a few letters, the fewest first. Then the right names in other modules, and other names in the right
-    /// module. Of a candidate's names, the most similar counts.
+    /// First come names that match except for case. Next come names that contain the pattern
+    /// (`SelfAttention.forward` for `forward`), that have the same name and other parameters, or that differ
+    /// by a few letters, the fewest first. Last come the right names in other modules, and other names in the
+    /// right module. If a candidate has several names, the most similar one counts.
     ///
-    /// A hundred thousand candidates take a fraction of a second: once a fixed amount of comparing letters is
-    /// used up, we compare the other candidates only for case and for containing the pattern.
+    /// A hundred thousand candidates take a fraction of a second. We compare letters only up to a fixed
+    /// amount of work. After that, we only check whether a candidate matches except for case, or contains the
+    /// pattern.
     pub fn nearest<'c, C: Into<Candidate<'c>>>(
         &self,
         candidates: impl IntoIterator<Item = C>,
         limit: usize,
     ) -> Vec<String> {
-        // These patterns compiled once; if they do not in lower case, there is nothing to suggest.
+        // The patterns are known to be valid. If they are not valid in lower case, there is nothing to
+        // suggest.
         let (Ok(module), Ok(names)) = (Gauge::new(self.module.as_str()), NameGauge::new(self)) else {
             return Vec::new();
         };
@@ -69,23 +71,24 @@ impl Target {
     }
 }
 
-/// How many pairs of letters we compare for one target: some 0.1 s.
+/// How many pairs of letters we compare for one target: about 0.1 s.
 const BUDGET: usize = 1 << 25;
 /// The score of the right name in another module.
 const ELSEWHERE: u32 = 1_000;
 /// The score of another name in the right module.
 const OTHER_NAME: u32 = 2_000;
-/// The score of containing the pattern; the best that is not a match.
+/// The score of a name that contains the pattern: the best score of a name that does not match.
 const CONTAINED: u32 = 1;
-/// A pattern of fewer letters is contained in too many names to mean anything.
+/// A pattern with fewer letters is contained in too many names to be a hint.
 const FEWEST_CONTAINED: usize = 3;
 
-/// Measures how far names are from a target, for each reading of the target.
+/// Measures how far names are from a target. A target's name can be read in several ways.
 struct NameGauge {
     as_pattern: Gauge,
-    /// `f[abi:cxx11](int)` is not a class of characters, if a native function has that name.
+    /// The name as plain text, for native functions such as `f[abi:cxx11](int)`, whose brackets are no class
+    /// of characters.
     literally: Option<Gauge>,
-    /// The part before the parameters: `f(int)` is near to `f(long)`.
+    /// The name before its parameters: `f(int)` is near to `f(long)`.
     without_parameters: Option<String>,
 }
 
@@ -109,7 +112,8 @@ impl NameGauge {
         self.as_pattern.letters > 0
     }
 
-    /// How far a candidate's nearest name is, and which one that is; if none is near, its full name.
+    /// The distance of a candidate's nearest name, and that name. If no name is near: no distance, and the
+    /// full name.
     fn nearest<'c>(&self, candidate: &Candidate<'c>, budget: &mut usize) -> (Option<u32>, &'c str) {
         let mut best: (Option<u32>, &str) = (None, candidate.name);
         for name in std::iter::once(candidate.name).chain(candidate.aliases.iter().map(String::as_str)) {
@@ -118,7 +122,7 @@ impl NameGauge {
             if let Some(near) = near.filter(|near| best.0.is_none_or(|best| *near < best)) {
                 best = (Some(near), name);
             }
-            // The parameters belong to the name, so the full one is shown.
+            // The user needs the parameters, so the full name is shown.
             let is_overload = self.without_parameters.as_deref() == Some(name);
             if is_overload && best.0.is_none_or(|best| CONTAINED < best) {
                 best = (Some(CONTAINED), candidate.name);
@@ -128,7 +132,8 @@ impl NameGauge {
     }
 }
 
-/// `ns::f` for `ns::f(int) const`, if it ends in parameters, or in their qualifiers.
+/// The name before its parameters: `ns::f` for `ns::f(int) const`. `None` if the name does not end in
+/// parameters or their qualifiers.
 fn without_parameters(name: &str) -> Option<&str> {
     let close = name.rfind(')')?;
     let rest = name.get(close + 1..)?;
@@ -153,17 +158,17 @@ struct Gauge {
     /// Matches texts that contain a match of `folded`.
     around: Pattern,
     steps: Vec<Step>,
-    /// The number of the pattern's characters that stand for themselves.
+    /// The number of letters in the pattern: its characters that stand for themselves.
     letters: usize,
-    /// These characters, as in [`letter_set`].
+    /// The set of these letters, from [`letter_set`].
     letter_set: u64,
 }
 
-/// A step of a pattern, one character at a time.
+/// A part of a pattern: one character of its text, or a wildcard.
 enum Step {
     /// `*`
     AnyText,
-    /// `?` or a class; one letter more or less matters little.
+    /// `?` or a class. One letter more or less matters little.
     AnyChar,
     Letter(char),
 }
@@ -182,7 +187,7 @@ impl Gauge {
         Self::with_steps(folded, steps)
     }
 
-    /// A gauge for a plain text.
+    /// A gauge for plain text.
     fn of_text(text: &str) -> Result<Self, PatternError> {
         let folded: String = text.chars().map(fold).collect();
         let pattern = folded.replace('[', "[[]").replace('*', "[*]").replace('?', "[?]");
@@ -201,7 +206,7 @@ impl Gauge {
         Ok(Self { folded, around, steps, letters, letter_set })
     }
 
-    /// How far a text is from the pattern: 0 if it matches except for case; `None` if it is too far.
+    /// The distance of a text from the pattern: 0 if it matches except for case; `None` if it is too far.
     fn distance(&self, text: &str, budget: &mut usize) -> Option<u32> {
         let folded: String = text.chars().map(fold).collect();
         if self.folded.matches(&folded) {
@@ -213,7 +218,7 @@ impl Gauge {
         self.edits(&folded, budget).map(|edits| CONTAINED + edits)
     }
 
-    /// [`Gauge::distance`] for a module, whose dotted names count as well.
+    /// [`Gauge::distance`] for a module. With `dotted`, its dotted names count as well.
     fn of_module(&self, path: &str, dotted: bool, budget: &mut usize) -> Option<u32> {
         let by_path = self.distance(path, budget);
         if !dotted || by_path == Some(0) {
@@ -223,10 +228,12 @@ impl Gauge {
         names.iter().filter_map(|name| self.distance(name, budget)).chain(by_path).min()
     }
 
-    /// How many characters must be added, dropped or replaced for the pattern to match, if they are few.
+    /// How many characters must be added, dropped or replaced until the pattern matches; `None` if there are
+    /// too many.
     fn edits(&self, text: &str, budget: &mut usize) -> Option<u32> {
         let most = u32::try_from(self.letters / 3).unwrap_or(u32::MAX).min(MAX_EDITS);
-        // Each letter of the pattern that is nowhere in the text costs an edit: most candidates end here.
+        // Each letter of the pattern that the text lacks costs an edit. For most candidates this check is
+        // enough.
         if most == 0 || (self.letter_set & !letter_set(text.chars())).count_ones() > most {
             return None;
         }
@@ -234,7 +241,7 @@ impl Gauge {
         *budget = budget.checked_sub(self.steps.len() * text.len())?;
 
         // Levenshtein's distance, in which `*` takes any number of characters at no cost. `row[n]` is the
-        // cost if the steps so far match the first n characters.
+        // cost of matching the first n characters with the steps so far.
         let mut row: Vec<u32> = (0..).take(text.len() + 1).collect();
         for step in &self.steps {
             let mut diagonal = row.first().copied().unwrap_or_default();
@@ -259,15 +266,15 @@ impl Gauge {
     }
 }
 
-/// Two names that differ by more are different names.
+/// The most edits: names that differ by more are different names.
 const MAX_EDITS: u32 = 8;
 
-/// A bit for each letter that occurs; some letters share one.
+/// A bit for each letter that occurs. Some letters share a bit.
 fn letter_set(letters: impl Iterator<Item = char>) -> u64 {
     letters.fold(0, |set, letter| set | 1 << (u32::from(letter) % u64::BITS))
 }
 
-/// The letter in lower case, if that is one letter.
+/// The letter in lower case, if that is a single letter.
 fn fold(letter: char) -> char {
     let mut lower = letter.to_lowercase();
     match (lower.next(), lower.next()) {
@@ -283,7 +290,7 @@ struct Best<'c> {
     found: Vec<Scored<'c>>,
 }
 
-/// Score, length of the name, module, name: the order in which candidates are proposed.
+/// Score, length of the name, module, name: candidates are sorted by these.
 type Scored<'c> = (u32, usize, &'c str, &'c str);
 
 impl<'c> Best<'c> {

@@ -1,5 +1,5 @@
-//! Targets of a session that change while it runs: each keeps its place, since reports and doses refer to it
-//! by that.
+//! Targets of a session that change while it runs. Each target keeps its position, since reports and doses
+//! refer to it by position.
 
 use std::collections::HashSet;
 
@@ -8,15 +8,15 @@ use super::{Exclusion, Pattern, Target, TargetIndex, TargetKind, Targets, rules:
 /// Added and dropped targets.
 #[derive(Clone, Debug)]
 pub struct TargetChange {
-    /// The added ones.
+    /// The added targets.
     pub add: Vec<Target>,
-    /// The dropped ones. They keep their places and their counts.
+    /// The dropped targets. They keep their positions and their counts.
     pub drop: Vec<TargetIndex>,
 }
 
 impl Targets {
-    /// These targets with others added after them, which select what no earlier one selects, and without
-    /// some.
+    /// These targets after a change. Added targets come last, and select only what no earlier target selects.
+    /// Dropped targets select nothing.
     #[must_use]
     pub fn changed(&self, change: &TargetChange) -> Self {
         let mut targets = self.targets.clone();
@@ -30,7 +30,7 @@ impl Targets {
         Self::new(targets, self.exclusions.clone(), self.main_files.clone())
     }
 
-    /// With their rules.
+    /// Targets of these lines, with an index of the lines for each kind.
     pub(super) fn new(targets: Vec<Target>, exclusions: Vec<Exclusion>, main_files: Vec<Pattern>) -> Self {
         let rules = |kind: TargetKind| Rules::new(kind, &targets, &exclusions, &main_files);
         let (python, native, usdt) =
@@ -38,9 +38,8 @@ impl Targets {
         Self { python, native, usdt, no_target: None, targets, exclusions, main_files }
     }
 
-    /// How to change these targets into those of another reading: a target with the same pattern and caller
-    /// stays.
-    /// Returns the change, and each target that stays, with the options of its new line.
+    /// The change from these targets to `wanted`. A target stays if `wanted` has one with the same kind,
+    /// pattern and caller. Returns the change, and each target that stays, with the options of its new line.
     pub fn change_to(&self, wanted: &Self) -> (TargetChange, Vec<(TargetIndex, Target)>) {
         let mut left: Vec<(TargetIndex, &Target)> = self.iter().filter(|(_, of)| !of.is_dropped).collect();
         let (mut add, mut stay) = (Vec::new(), Vec::new());
@@ -58,7 +57,7 @@ impl Targets {
     }
 }
 
-/// The ids of targets that are added after others: each is unique.
+/// The ids of targets that are added after others. Each id is unique.
 pub(super) fn with_own_ids<'t>(
     before: impl Iterator<Item = &'t Target>,
     behind: impl Iterator<Item = &'t Target>,
@@ -99,7 +98,7 @@ mod tests {
         assert_eq!(["f", "g", "h", "fool"].map(|name| winner(&after, name)), [None, Some(1), Some(2), None]);
         assert!(after.get(TargetIndex(0)).unwrap().is_dropped);
 
-        // The same pattern again is a target of its own.
+        // A dropped pattern that comes again is a new target.
         let (change, _) = after.change_to(&parsed("native:*/a.so:f* id=own\n"));
         let again = after.changed(&change);
         assert_eq!(["f", "g", "h", "fool"].map(|name| winner(&again, name)), [Some(3), None, None, None]);

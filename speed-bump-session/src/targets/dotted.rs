@@ -3,15 +3,16 @@
 
 use super::pattern::Pattern;
 
-/// Whether a module pattern is matched with dotted names as well as with the path.
+/// Whether a module pattern is compared with dotted names as well as with the path.
 pub(super) fn applies(pattern: &Pattern) -> bool {
     let text = pattern.as_str();
     !(text.contains('/') || text == "*" || text.ends_with(".py") || text.ends_with('>'))
 }
 
-/// The names that the file at `path` may have as a module, one for each component at which they can start.
+/// The module names that the file at `path` may have: one for each component of the path at which a name can
+/// start.
 ///
-/// They are suffixes of one text: the path less `/__init__.py` or `.py`, with `.` for each `/`.
+/// All of them are suffixes of one text: the path without `/__init__.py` or `.py`, with `.` for each `/`.
 pub(super) struct DottedNames {
     dotted: String,
     starts: Vec<usize>,
@@ -23,7 +24,7 @@ impl DottedNames {
         let boundaries = module.match_indices('/').map(|(slash, _)| slash + 1);
         let starts = std::iter::once(0)
             .chain(boundaries)
-            // No component starts where the next `/` is, or at the end.
+            // No component starts before another `/`, or at the end.
             .filter(|&start| {
                 module.get(start..).is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
             })

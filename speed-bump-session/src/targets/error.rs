@@ -8,60 +8,60 @@ use crate::{
     units::{Nanos, NanosError},
 };
 
-/// The most bytes a line may have, without its line end.
+/// The most bytes that a line may have, without its line end.
 pub const MAX_LINE_BYTES: usize = 4096;
 
-/// The most bytes a targets file may have: a thousand times the size of the largest sensible one.
+/// The most bytes that a targets file may have: a thousand times the size of the largest sensible file.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Why a targets file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetsError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("{file}: no such targets file; expected a text file with one MODULE:NAME a line")]
     Missing {
-        /// The path as it was given.
+        /// The path, as the user gave it.
         file: String,
     },
     /// The path leads to a directory.
     #[error("{file}: is a directory; expected a text file with one MODULE:NAME a line")]
     Directory {
-        /// The path as it was given.
+        /// The path, as the user gave it.
         file: String,
     },
-    /// The system refused to read it.
+    /// The system refused to read the file.
     #[error("{file}: cannot be read: {cause}; expected a readable text file with one MODULE:NAME a line")]
     Unreadable {
-        /// The path as it was given.
+        /// The path, as the user gave it.
         file: String,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
-    /// It has more than [`MAX_FILE_BYTES`].
+    /// The file has more than [`MAX_FILE_BYTES`].
     #[error(
         "{file}: is larger than {MAX_FILE_BYTES} bytes; is this a targets file? One glob can select many \
          functions"
     )]
     TooLarge {
-        /// The path as it was given.
+        /// The path, as the user gave it.
         file: String,
     },
-    /// No line of it is a target.
+    /// No line of the file is a target.
     #[error(transparent)]
     NoTarget(NoTarget),
-    /// Invalid lines; all of them, up to [`LineErrors::MAX`].
+    /// All invalid lines, up to [`LineErrors::MAX`].
     #[error("{0}")]
     Lines(LineErrors),
 }
 
-/// A targets file without a target.
+/// Describes a targets file without a target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, serde::Serialize)]
 pub struct NoTarget {
     /// The file's name.
     pub file: String,
-    /// How many lines it has.
+    /// The number of lines in the file.
     pub lines: usize,
-    /// How many of them are exclusions.
+    /// The number of exclusions in the file.
     pub exclusions: usize,
 }
 
@@ -82,9 +82,9 @@ impl fmt::Display for NoTarget {
 /// The invalid lines of one file; at least one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LineErrors {
-    /// In the order of the file.
+    /// Sorted by line.
     pub errors: Vec<LineError>,
-    /// Whether the limit was reached, and the rest of the file was not read.
+    /// Whether there are too many errors, so that the rest of the file was not read.
     pub truncated: bool,
 }
 
@@ -125,28 +125,29 @@ pub struct LineError {
 /// The fault of a line, and what was expected.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum LineProblem {
-    /// There is no `:` where one must be.
+    /// There is no `:` where the line needs one.
     #[error("missing `:`; expected {}", shape(*kind))]
     MissingColon {
-        /// The kind, when the line names one.
+        /// The kind, if the line names one.
         kind: Option<TargetKind>,
     },
-    /// Nothing before the `:`.
+    /// There is nothing before the `:`.
     #[error("empty module pattern; expected {}, with `*` for any module", shape(*kind))]
     EmptyModule {
-        /// The kind, when the line names one.
+        /// The kind, if the line names one.
         kind: Option<TargetKind>,
     },
-    /// Nothing between the second and the third `:` of a USDT probe.
+    /// There is nothing between the second and the third `:` of a USDT probe.
     #[error("empty provider pattern; expected {}, with `*` for any provider", shape(Some(TargetKind::Usdt)))]
     EmptyProvider,
-    /// Nothing after the last `:`.
+    /// There is nothing after the last `:`.
     #[error("empty name pattern; expected {}, with `*` for any name", shape(*kind))]
     EmptyName {
-        /// The kind, when the line names one.
+        /// The kind, if the line names one.
         kind: Option<TargetKind>,
     },
-    /// A word before the first `:` that is not a kind, in a line that has one `:` too many for a module.
+    /// The word before the first `:` is not a kind, and the line has too many `:` for the word to be a
+    /// module.
     #[error(
         "unknown kind `{written}`; expected py:MODULE:NAME, native:MODULE:NAME or usdt:MODULE:PROVIDER:NAME"
     )]
@@ -157,22 +158,22 @@ pub enum LineProblem {
     /// An unknown option.
     #[error("unknown key `{key}`; expected delay=TIME, frequency=N, caller=FUNCTION or id=NAME")]
     UnknownKey {
-        /// The key as it was written.
+        /// The key, as written.
         key: String,
     },
-    /// An option that is already given; a bare number counts as `delay=`.
+    /// An option that the line has already given. A bare number counts as `delay=`.
     #[error("`{key}` is given twice; expected it once")]
     RepeatedKey {
-        /// Key of the option, without `=`.
+        /// The key of the option, without `=`.
         key: &'static str,
     },
-    /// Words after the options.
+    /// There are words after the options.
     #[error(
         "unexpected `{word}` after an option; expected delay=TIME, frequency=N, caller=FUNCTION or id=NAME, \
          and nothing else"
     )]
     UnexpectedWord {
-        /// The first of them.
+        /// The first of these words.
         word: String,
     },
     /// A `#` after a pattern.
@@ -190,37 +191,37 @@ pub enum LineProblem {
     /// A delay beyond [`Nanos::MAX_DELAY`].
     #[error("the delay {delay} is too long; expected at most {}", Nanos::MAX_DELAY)]
     DelayTooLong {
-        /// Delay that the line asks for.
+        /// The delay that the line asks for.
         delay: Nanos,
     },
     /// A frequency that is not a number of at least 1.
     #[error("bad frequency `{written}`; expected a whole number from 1: every Nth call is delayed")]
     Frequency {
-        /// What follows the `=`.
+        /// The text after `=`.
         written: String,
     },
-    /// A caller that is no pattern.
+    /// A caller that is not a pattern.
     #[error(
         "bad caller `{}`; expected caller=NAME or caller=MODULE:NAME, patterns without white space for \
          functions of the target's own kind",
         Excerpt(written)
     )]
     Caller {
-        /// What follows the `=`.
+        /// The text after `=`.
         written: String,
     },
     /// An `id=` that reports could not show.
     #[error("bad id `{}`; expected a name of printable characters", Excerpt(written))]
     Id {
-        /// What follows the `=`.
+        /// The text after `=`.
         written: String,
     },
-    /// The id of an earlier line.
+    /// An earlier line has the same id.
     #[error("the id `{}` is that of line {first} already; expected another id=NAME", Excerpt(id))]
     DuplicateId {
-        /// Id as the line has it, of any length.
+        /// The id, as written; it may have any length.
         id: String,
-        /// The line that has it.
+        /// The earlier line.
         first: usize,
     },
     /// An exclusion with an option.
@@ -229,18 +230,18 @@ pub enum LineProblem {
         /// The option.
         word: String,
     },
-    /// More bytes than [`MAX_LINE_BYTES`].
+    /// The line has more bytes than [`MAX_LINE_BYTES`].
     #[error("the line has {bytes} bytes; expected at most {MAX_LINE_BYTES}")]
     TooLong {
-        /// How many it has.
+        /// The length of the line in bytes.
         bytes: usize,
     },
-    /// Bytes that are not UTF-8.
+    /// The line has bytes that are not UTF-8.
     #[error("not UTF-8: byte {byte:#04x} at byte offset {offset} of the file; expected text in UTF-8")]
     NotUtf8 {
-        /// Where the first such byte is in the file, from 0.
+        /// The offset of the first such byte in the file, from 0.
         offset: usize,
-        /// Value of the first byte that is not UTF-8.
+        /// The value of that byte.
         byte: u8,
     },
     /// A pattern that cannot be compiled.
@@ -257,7 +258,7 @@ fn shape(kind: Option<TargetKind>) -> &'static str {
     }
 }
 
-/// A text, shortened for a message, with nothing in it that a terminal would obey.
+/// A text for a message: shortened, and without characters that a terminal would execute.
 struct Excerpt<'a>(&'a str);
 
 impl fmt::Display for Excerpt<'_> {

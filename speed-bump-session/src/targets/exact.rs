@@ -1,4 +1,4 @@
-//! Lines that select one function.
+//! Writes lines that select one function.
 
 use std::{borrow::Cow, path::Path};
 
@@ -8,39 +8,38 @@ use super::{
 };
 use crate::printable::printable;
 
-/// The most bytes of a name in a line; of a longer one we write the beginning, followed by `*`.
+/// The most bytes of a name in a line. Of a longer name we write the beginning, and then `*`.
 const NAME_LIMIT: usize = MAX_LINE_BYTES / 2;
 
-/// A line of a targets file that selects the function with this name in this file. It selects another file or
-/// name only if that differs just in characters that a line cannot contain: white space, `:` and `#`, for
-/// which it has patterns that match any character.
+/// A line of a targets file that selects the function with this name in this file. A line cannot contain
+/// white space, `:` or `#`: in their place it has patterns that match any character. So the line can also
+/// select files and names that differ only in these characters.
 pub fn line(kind: TargetKind, file: &Path, name: &str) -> String {
     let mut pattern = escaped(name);
-    // As a first word, `delay=1` would be an option.
+    // As the first word of the name, `delay=1` would be read as an option.
     if options::split(&pattern).0.is_empty() {
         pattern = pattern.replace('=', "?");
     }
     format!("{}:{}:{pattern}", kind.prefix(), escaped(&file.to_string_lossy()))
 }
 
-/// As [`line()`], for a name that lacks its outer classes and functions: it is the last part of the full
-/// name.
+/// As [`line()`], for a name without its outer classes and functions: it is the last part of the full name.
 pub fn inner_line(kind: TargetKind, file: &Path, name: &str) -> String {
     format!("{}:{}:*.{}", kind.prefix(), escaped(&file.to_string_lossy()), escaped(name))
 }
 
-/// As [`line()`]; `None` if no line selects the function: its name or its file is empty, or too long for a
-/// line.
+/// As [`line()`]. `None` if no line selects the function, because its name or its file is empty, or too long
+/// for a line.
 pub fn selecting_line(kind: TargetKind, file: &Path, name: &str) -> Option<String> {
     read_back(line(kind, file, name), kind, file, name)
 }
 
-/// As [`inner_line()`]; `None` as for [`selecting_line()`].
+/// As [`inner_line()`]. `None` if no line selects the function, as in [`selecting_line()`].
 pub fn selecting_inner_line(kind: TargetKind, file: &Path, name: &str) -> Option<String> {
     read_back(inner_line(kind, file, name), kind, file, &format!(".{name}"))
 }
 
-/// The line, if it selects this name.
+/// Returns the line if it selects this name.
 fn read_back(line: String, kind: TargetKind, file: &Path, name: &str) -> Option<String> {
     let read = Some(&line).filter(|line| line.len() <= MAX_LINE_BYTES && !name.is_empty())?;
     let read = target_line::read(read).ok()??;
@@ -50,8 +49,8 @@ fn read_back(line: String, kind: TargetKind, file: &Path, name: &str) -> Option<
     (is_alone && is_it).then_some(line)
 }
 
-/// As [`line()`], and as plain as possible: text that is read back unchanged needs no pattern. For a USDT
-/// probe, `name` is `provider:name`.
+/// As [`line()`], but with patterns only where plain text would be read as something else. For a USDT probe,
+/// `name` is `provider:name`.
 pub fn plain_line(kind: TargetKind, file: &str, name: &str) -> String {
     if kind == TargetKind::Python {
         let plain = format!("{file}:{name}");
@@ -71,8 +70,8 @@ pub fn plain_line(kind: TargetKind, file: &str, name: &str) -> String {
     format!("{}:{file}:{}", kind.prefix(), plain_name(kind, name))
 }
 
-/// A function's name in a line: unchanged if a line can contain it, and else a pattern that matches it. For a
-/// USDT probe, `name` is `provider:name`.
+/// A function's name for a line: unchanged if a line can contain it, otherwise a pattern that matches it. For
+/// a USDT probe, `name` is `provider:name`.
 pub fn plain_name(kind: TargetKind, name: &str) -> Cow<'_, str> {
     match name.split_once(':') {
         Some((provider, name)) if kind == TargetKind::Usdt => {
@@ -83,10 +82,10 @@ pub fn plain_name(kind: TargetKind, name: &str) -> Cow<'_, str> {
 }
 
 fn plain_part(kind: TargetKind, name: &str) -> Cow<'_, str> {
-    // A native function's exact name is not read as a pattern.
+    // If a native function has exactly this name, the line is not read as a pattern.
     let is_itself = kind == TargetKind::Native || !has_pattern(name);
     let is_read_back = || {
-        // A line of this kind in which nothing but the name could be misread.
+        // A line of this kind in which only the name could be misread.
         let line = match kind {
             TargetKind::Usdt => format!("usdt:*:*:{name}"),
             TargetKind::Native | TargetKind::Python => format!("{}:*:{name}", kind.prefix()),
@@ -100,7 +99,7 @@ fn plain_part(kind: TargetKind, name: &str) -> Cow<'_, str> {
     let cut = name.char_indices().map(|(at, _)| at).find(|at| *at > NAME_LIMIT / 4);
     match cut.filter(|_| name.len() > NAME_LIMIT).and_then(|at| name.get(..at)) {
         Some(beginning) => format!("{}*", escaped(beginning)).into(),
-        // As a first word, `delay=1` would be an option.
+        // As the first word of the name, `delay=1` would be read as an option.
         None => escaped(name).replace('=', "?").into(),
     }
 }
@@ -109,7 +108,7 @@ fn has_pattern(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
 
-/// Whether it is printed unchanged.
+/// Whether the text is printed unchanged.
 fn is_visible(text: &str) -> bool {
     printable(text) == text
 }
@@ -146,7 +145,7 @@ mod tests {
     }
 
     proptest! {
-        /// A line selects the function that it was made for.
+        /// A line selects the function for which it was made.
         #[test]
         fn lines_select_their_function(
             file in "/[a-c\\[\\]*?!:# .é]{0,12}[a-c\\[*?]\\.py",
@@ -173,7 +172,7 @@ mod tests {
             ("/a.py", &*long(MAX_LINE_BYTES)),
             (&*long(MAX_LINE_BYTES), "f"),
             (&*long(MAX_LINE_BYTES / 2), &*long(MAX_LINE_BYTES / 2)),
-            // Each takes three characters of a pattern.
+            // Each `*` becomes three characters of a pattern.
             ("/a.py", &*"*".repeat(MAX_LINE_BYTES / 2)),
         ] {
             assert_eq!(python(file, name), None, "{} and {}", file.len(), name.len());

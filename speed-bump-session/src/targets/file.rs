@@ -1,4 +1,4 @@
-//! From the bytes of a targets file to its targets: lines, limits, and the names for reports.
+//! Reads the bytes of a targets file: its lines, its limits, and the names of targets in reports.
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ impl ParsedTargets {
     /// error: [`Targets::no_target`](super::Targets::no_target) has the warning.
     ///
     /// # Errors
-    /// It cannot be read, has no target, or has invalid lines: the error has all of these.
+    /// The file cannot be read, has no target, or has invalid lines. The error has all invalid lines.
     pub fn load(path: &Path, allow_empty: bool) -> Result<Self, TargetsError> {
         let (name, bytes) = contents(path)?;
         Self::parse(&name, &bytes, allow_empty)
@@ -28,7 +28,7 @@ impl ParsedTargets {
     /// Reads the bytes of a targets file; `source` is its name in errors.
     ///
     /// # Errors
-    /// As [`load`](Self::load), except for file system errors.
+    /// See [`load`](Self::load), except for errors of the file system.
     pub fn parse(source: &str, bytes: &[u8], allow_empty: bool) -> Result<Self, TargetsError> {
         let mut collected = Collected::default();
         let mut errors = Vec::new();
@@ -62,10 +62,10 @@ impl ParsedTargets {
     }
 }
 
-/// The bytes of a targets file, and its name in messages; `-` is standard input.
+/// The bytes of a targets file, and its name in messages. `-` is standard input.
 ///
 /// # Errors
-/// It cannot be read, or is too large.
+/// The file cannot be read, or is too large.
 pub(super) fn contents(path: &Path) -> Result<(String, Vec<u8>), TargetsError> {
     if path == Path::new("-") {
         return read("standard input".to_owned(), Ok(io::stdin().lock()));
@@ -75,7 +75,7 @@ pub(super) fn contents(path: &Path) -> Result<(String, Vec<u8>), TargetsError> {
 
 fn read(file: String, open: io::Result<impl io::Read>) -> Result<(String, Vec<u8>), TargetsError> {
     let mut bytes = Vec::new();
-    // Never reads more than the limit: a device or a pipe has no size to ask for.
+    // Never reads much more than the limit: a device or a pipe does not give its size.
     let read = open.and_then(|open| open.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes));
     match read {
         Ok(read) if read as u64 > MAX_FILE_BYTES => Err(TargetsError::TooLarge { file }),
@@ -88,8 +88,8 @@ fn read(file: String, open: io::Result<impl io::Read>) -> Result<(String, Vec<u8
     }
 }
 
-/// The lines of a file and the byte offsets at which they start. `\n`, `\r\n` and `\r` end a line, as in
-/// Python's text files; a byte order mark is skipped.
+/// The lines of a file, each with the byte offset at which it starts. `\n`, `\r\n` and `\r` end a line, as in
+/// Python's text files. A byte order mark is skipped.
 fn physical_lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
     let mut at = if bytes.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
@@ -108,9 +108,9 @@ fn physical_lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
 struct Collected {
     targets: Vec<Parsed<Target>>,
     exclusions: Vec<Parsed<Exclusion>>,
-    /// The line of each explicit id.
+    /// The line that gives each explicit id.
     ids: HashMap<String, usize>,
-    /// The indices of the targets without one.
+    /// The indices of targets without an explicit id.
     unnamed: Vec<usize>,
 }
 
@@ -169,8 +169,8 @@ impl Collected {
         Ok(())
     }
 
-    /// Names the targets without an id by their pattern and caller, unless an explicit id has that name. An
-    /// error is the line, its text and the fault.
+    /// Names the targets that have no explicit id by their pattern and caller, or, if another target has that
+    /// name, with ` (line N)`. An error has the line, its text and the fault.
     fn finish(mut self) -> Result<ParsedTargets, (usize, String, LineProblem)> {
         for &at in &self.unnamed {
             let Some(Parsed { line: target, .. }) = self.targets.get_mut(at) else { continue };
@@ -178,7 +178,7 @@ impl Collected {
             if self.ids.contains_key(&id) {
                 id = format!("{id} (line {})", target.line);
             }
-            // Only a pattern that ends in ` (line N)` itself gets here with a taken id.
+            // This id is taken only if some pattern itself ends in ` (line N)`.
             if let Some(first) = self.ids.insert(id.clone(), target.line) {
                 return Err((target.line, target.text.clone(), LineProblem::DuplicateId { id, first }));
             }

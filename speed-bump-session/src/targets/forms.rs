@@ -1,9 +1,9 @@
 //! Decides which mangled names may have demangled forms that a line matches.
 //!
-//! Demangling all names of a large library takes seconds, and most lines name one function exactly, as those
-//! of a sweep do. A form consists of the identifiers of the mangled name, which it contains unchanged, and of
-//! words with other characters around them. So a form that is an identifier is part of its mangled name, and
-//! one that begins with `_Z` or `_R` begins with an identifier that does.
+//! Demangling all names of a large library takes seconds. Most lines name one function exactly, as the lines
+//! of a sweep do. A demangled form consists of identifiers, which the mangled name contains unchanged, and of
+//! words that have other characters around them. So if a form is one identifier, the mangled name contains
+//! it. If a form begins with `_Z` or `_R`, the mangled name contains an identifier that begins so.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::selection::NativeModule;
 /// Prefixes of mangled names of C++ and Rust.
 const MANGLED: [&str; 2] = ["_Z", "_R"];
 
-/// The texts in mangled names whose forms a line may match.
+/// Texts that a mangled name must contain if a line matches one of its demangled forms.
 #[derive(Clone, Debug)]
 pub struct Forms {
     /// Finds these texts in a name; `None`: a line may match any form.
@@ -22,10 +22,10 @@ pub struct Forms {
 }
 
 impl NativeModule<'_> {
-    /// The forms that lines may match.
+    /// The demangled forms that lines may match.
     pub fn forms(&self) -> Forms {
         let parts: Option<BTreeSet<&str>> = self.0.names().map(|name| part(name.exact()?)).collect();
-        // There may be a thousand lines.
+        // One automaton searches for all lines, as there may be a thousand.
         Forms { parts: parts.and_then(|parts| AhoCorasick::new(parts).ok()) }
     }
 }
@@ -34,13 +34,13 @@ impl Forms {
     /// Whether a line may match a demangled form of this name.
     pub fn may_matter(&self, mangled: &str) -> bool {
         let Some(parts) = &self.parts else { return true };
-        // After its own prefix.
+        // Without the first letter of its own prefix, which would be found in every name.
         let rest = mangled.get(1..).unwrap_or_default();
         MANGLED.iter().any(|prefix| mangled.starts_with(prefix)) && parts.is_match(rest)
     }
 }
 
-/// A part of a mangled name if one of its forms is this text; `None` if unknown.
+/// A text that a mangled name must contain if one of its demangled forms is `text`; `None` if unknown.
 fn part(text: &str) -> Option<&str> {
     if let Some(prefix) = MANGLED.into_iter().find(|prefix| text.starts_with(prefix)) {
         return Some(prefix);
@@ -73,14 +73,14 @@ mod tests {
     fn lines_that_name_symbols_need_no_forms() {
         let lines = "native:*:_ZN2ns1fEi\nnative:*:malloc\n!native:*:_RNvC1a1b";
         assert!(!may_matter(lines, "_ZN2ns1fEi") && !may_matter(lines, "malloc"));
-        // Functions whose forms are `malloc(int)` and `malloc`, and `_Zebra`.
+        // The functions have the forms `malloc(int)` and `malloc`, and `_Zebra`.
         assert!(may_matter(lines, "_Z6malloci") && may_matter(lines, "_Z6_Zebrav"));
         for line in ["native:*:ns::f", "native:*:f*", "native:*:operator new", "!native:*:*g"] {
             assert!(may_matter(line, "_ZN2ns1fEi"), "{line}");
         }
     }
 
-    /// Whether a line that equals one of the forms is never denied that form.
+    /// Checks that each form of a name may match, if a line equals it.
     fn all_matter(mangled: &str) -> bool {
         names_of(mangled).skip(1).all(|form| {
             let part = part(&form);

@@ -1,4 +1,4 @@
-//! One line of a targets file: its kind, its patterns and its options. This file does not know how lines
+//! One line of a targets file: its kind, its patterns and its options. This module does not know how lines
 //! affect each other.
 
 use super::{
@@ -8,10 +8,10 @@ use super::{
     pattern::Pattern,
 };
 
-/// A line that is not blank and no comment.
+/// A line that is neither blank nor a comment.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// It starts with `!`.
+    /// Whether the line starts with `!`.
     pub(super) excludes: bool,
     pub(super) patterns: Patterns,
     pub(super) options: Options,
@@ -28,17 +28,18 @@ pub(super) struct Patterns {
     pub(super) name: Pattern,
 }
 
-/// The kind of a line, as far as the line says it.
+/// The kind of a line, if the line alone decides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LineKind {
-    /// It says it.
+    /// The line decides it.
     Known(TargetKind, KindReason),
-    /// It is native where its module part, an absolute path, names an ELF file, and else Python.
+    /// The module part is an absolute path. The line is native if the path names an ELF file, otherwise
+    /// Python.
     ByFile,
 }
 
 impl LineKind {
-    /// Whether it is this one where the module part names no ELF file.
+    /// Whether this is the kind of the line if its module part names no ELF file.
     pub(super) fn is_without_elf(self, kind: TargetKind) -> bool {
         match self {
             Self::Known(known, _) => known == kind,
@@ -47,7 +48,7 @@ impl LineKind {
     }
 }
 
-/// Reads a line; `None` when it is blank or a comment.
+/// Reads a line; `None` if it is blank or a comment.
 pub(super) fn read(text: &str) -> Result<Option<Line>, LineProblem> {
     let text = text.trim();
     if text.is_empty() || text.starts_with('#') {
@@ -59,7 +60,7 @@ pub(super) fn read(text: &str) -> Result<Option<Line>, LineProblem> {
     };
     let (patterns, words) = patterns(text)?;
     let options = match words.first() {
-        // A comment has its own message.
+        // An option that starts with `#` is a comment, which has its own message.
         Some(word) if excludes && !word.starts_with('#') => {
             return Err(LineProblem::OptionOnExclusion { word: (*word).to_owned() });
         }
@@ -102,12 +103,12 @@ fn patterns(text: &str) -> Result<(Patterns, Vec<&str>), LineProblem> {
     Ok((patterns, words))
 }
 
-/// The kind that a line names, and what follows it.
+/// The kind that a line names, and the text after it.
 ///
-/// A known kind before the first `:` is always one, so that `native:malloc` is a line that misses a `:` and
-/// not a Python module called `native`; such a module is written `py:native:malloc`. Any other plain word is
-/// taken for a misspelt kind when a single `:` is still to come: no name of a Python function has one, and
-/// C++ writes `::`.
+/// If the word before the first `:` is a known kind, it always counts as the kind. So `native:malloc` is a
+/// line that lacks a `:`, and not a Python module called `native`; for such a module, write
+/// `py:native:malloc`. Any other plain word counts as a misspelt kind if a single `:` follows later: names of
+/// Python functions contain no `:`, and C++ writes `::`.
 fn written_kind(text: &str) -> Result<(Option<TargetKind>, &str), LineProblem> {
     let Some((word, rest)) = text.split_once(':') else { return Ok((None, text)) };
     let word = word.trim();
@@ -115,17 +116,17 @@ fn written_kind(text: &str) -> Result<(Option<TargetKind>, &str), LineProblem> {
         return Ok((Some(kind), rest));
     }
     let plain = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
-    // The value of an option may have any.
+    // The value of an option may contain a `:`.
     if plain && options::split(rest).0.replace("::", "").contains(':') {
         return Err(LineProblem::UnknownKind { written: word.to_owned() });
     }
     Ok((None, text))
 }
 
-/// The kind of a line that writes none.
+/// The kind of a line that names none.
 fn unwritten_kind(module: &str) -> LineKind {
     let file = module.rsplit('/').next().unwrap_or(module);
-    // The globs `*.so` and `*.so.*`.
+    // The same names as the globs `*.so` and `*.so.*` match.
     if file.ends_with(".so") || file.contains(".so.") {
         return LineKind::Known(TargetKind::Native, KindReason::SharedObjectName);
     }

@@ -1,16 +1,16 @@
-//! The module `__main__`: what Python calls the file that a process runs.
+//! The module `__main__`: Python's name for the file that a process runs.
 //!
-//! Which file that is, only a process knows. So a line with this module stands for the path itself, as far as
-//! it has it (`pkg/__main__.py`), and for the files that the caller has found.
+//! Only a process knows which file that is. So a line with the module `__main__` selects in the files that
+//! the caller has found, and in files whose path matches as written (`pkg/__main__.py`).
 
 use std::iter;
 
 use super::{Targets, pattern::Pattern};
 
-/// A module that stands for the files that processes run.
+/// The module that stands for the files that processes run.
 const MAIN: &str = "__main__";
 
-/// A module's pattern, and where it is `__main__` those of the files.
+/// The pattern of a module; for `__main__`, the patterns of the files too.
 pub(super) fn modules<'p>(
     module: &'p Pattern,
     main_files: &'p [Pattern],
@@ -20,14 +20,15 @@ pub(super) fn modules<'p>(
 }
 
 impl Targets {
-    /// These, where the module `__main__` also stands for the files that match one of these patterns.
+    /// These targets, with the module `__main__` also standing for the files that match one of these
+    /// patterns.
     #[must_use]
     pub fn with_main_files(self, globs: &[String]) -> Self {
-        // A path is never too long for a pattern.
+        // No path is too long for a pattern.
         self.with_main_patterns(globs.iter().filter_map(|glob| Pattern::new(glob).ok()).collect())
     }
 
-    /// These, where the module `__main__` stands for what it stands for among others.
+    /// These targets, with the module `__main__` standing for the same files as in `others`.
     #[must_use]
     pub fn with_main_files_of(self, others: &Self) -> Self {
         self.with_main_patterns(others.main_files.clone())
@@ -46,7 +47,7 @@ mod tests {
     use crate::targets::{ParsedTargets, Targets, selector};
     use speed_bump_selector::Selector;
 
-    /// Which target selects a function, asked here and by the selector that a helper executes.
+    /// The target that selects a function. Checks that the helper's selector gives the same.
     fn winner(targets: &Targets, file: &str, name: &str) -> Option<u32> {
         let here = targets.python_in(file).select(name);
         let mut matching: Vec<_> = here.winner.iter().chain(&here.shadowed).collect();

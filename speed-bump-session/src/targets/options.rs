@@ -1,11 +1,11 @@
-//! What may follow the patterns of a line: `key=value` words, or a bare number of nanoseconds.
+//! The options after the patterns of a line: words of the form `key=value`, or a bare number of nanoseconds.
 
 use std::num::NonZeroU64;
 
 use super::{caller::Caller, error::LineProblem};
 use crate::units::Nanos;
 
-/// The options of one target; what a line does not say is `None`.
+/// The options of one target. An option that the line does not give is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) delay: Option<Nanos>,
@@ -14,24 +14,24 @@ pub(super) struct Options {
     pub(super) id: Option<String>,
 }
 
-/// What a word behind the patterns is.
+/// The meaning of a word after the patterns.
 enum Word<'a> {
     /// `key=value`
     Option { key: &'a str, value: &'a str },
-    /// A bare number, or what looks like a time.
+    /// A bare number, or another word that looks like a time.
     Time,
-    /// `#`, and what may follow.
+    /// `#`, with any text after it.
     Comment,
-    /// A part of a name such as `operator new(unsigned long)`.
+    /// A part of a name, such as a word of `operator new(unsigned long)`.
     Name,
 }
 
 const KEYS: [&str; 4] = ["delay", "frequency", "caller", "id"];
 
-/// Splits what follows the last separating `:` into the name pattern and the words that are options.
+/// Splits the text after the last separating `:` into the name pattern and the words of the options.
 ///
-/// A name may have white space in it (`operator delete(void*)`, `<generic parameters of f>`). It ends before
-/// the first word that can be an option; its own first word never can, unless it is one of the known keys.
+/// A name may contain white space (`operator delete(void*)`, `<generic parameters of f>`). It ends before the
+/// first word that can be an option. The first word of the text is an option only if its key is known.
 pub(super) fn split(text: &str) -> (&str, Vec<&str>) {
     let text = text.trim();
     for (nth, word) in text.split_whitespace().enumerate() {
@@ -41,7 +41,7 @@ pub(super) fn split(text: &str) -> (&str, Vec<&str>) {
             Word::Time | Word::Comment => nth > 0,
         };
         if name_ends {
-            // Words are slices of `text`, in its order.
+            // Words are slices of `text`, in the order of the text.
             let at = text.split_whitespace().nth(nth).map_or(text.len(), |word| offset(text, word));
             let (name, options) = text.split_at(at);
             return (name.trim_end(), options.split_whitespace().collect());
@@ -51,7 +51,7 @@ pub(super) fn split(text: &str) -> (&str, Vec<&str>) {
 }
 
 impl Options {
-    /// Reads the words that [`split`] found behind a name.
+    /// Reads the words that [`split`] found after a name.
     pub(super) fn read(words: &[&str]) -> Result<Self, LineProblem> {
         let mut options = Self::default();
         for &word in words {
@@ -109,7 +109,7 @@ fn classify(word: &str) -> Word<'_> {
     if let Some((key, value)) = word.split_once('=')
         && key.starts_with(|c: char| c.is_ascii_alphabetic())
         && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
-        // C++: `bool operator==<int>`, `T& operator=`.
+        // In C++ this is part of a name: `bool operator==<int>`, `T& operator=`.
         && key != "operator"
     {
         return Word::Option { key, value };
@@ -123,7 +123,7 @@ fn classify(word: &str) -> Word<'_> {
     Word::Name
 }
 
-/// Where `part`, a slice of `text`, starts in it.
+/// The byte offset of `part` in `text`. `part` must be a slice of `text`.
 fn offset(text: &str, part: &str) -> usize {
     part.as_ptr() as usize - text.as_ptr() as usize
 }

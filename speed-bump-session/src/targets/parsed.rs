@@ -1,5 +1,5 @@
-//! Lines of a targets file, parsed and nothing more: whether a line that writes no kind is native or Python
-//! may depend on a file, and which file that is, only a process knows.
+//! The parsed lines of a targets file, before the kind of each is decided. If a line names no kind, a file
+//! may decide whether it is native or Python, and only a process knows that file.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use super::{
     Exclusion, KindReason, NoTarget, Target, TargetKind, Targets, changed::with_own_ids, line::LineKind,
 };
 
-/// The lines of a targets file. [`decide`](Self::decide) makes targets of them.
+/// The lines of a targets file. [`decide`](Self::decide) turns them into targets.
 #[derive(Clone, Debug)]
 pub struct ParsedTargets {
     pub(super) targets: Vec<Parsed<Target>>,
@@ -15,11 +15,11 @@ pub struct ParsedTargets {
     pub(super) no_target: Option<NoTarget>,
 }
 
-/// A line as it is where no file makes it native.
+/// A parsed line. Its kind is the one that it has if no ELF file decides otherwise.
 #[derive(Clone, Debug)]
 pub(super) struct Parsed<T> {
     pub(super) line: T,
-    /// Whether the file that its module part names decides its kind.
+    /// Whether the file that the module part names decides the kind.
     pub(super) by_file: bool,
 }
 
@@ -33,14 +33,14 @@ impl<T> Parsed<T> {
 }
 
 impl ParsedTargets {
-    /// The absolute paths that decide the kinds of lines, as they are written. Several lines may have one.
+    /// The absolute paths, as written, that decide the kinds of lines. A path may occur several times.
     pub fn undecided(&self) -> impl Iterator<Item = &str> {
         let targets = self.targets.iter().filter(|of| of.by_file).map(|of| of.line.module.as_str());
         let exclusions = self.exclusions.iter().filter(|of| of.by_file).map(|of| of.line.module.as_str());
         targets.chain(exclusions)
     }
 
-    /// The same, where lines that these targets have too are what they are there.
+    /// Decides the kinds of lines that `of` has too: they get the same kind as there.
     #[must_use]
     pub fn decided_as_in(mut self, of: &Targets) -> Self {
         let is_by_file = |reason: KindReason| matches!(reason, KindReason::ElfFile | KindReason::Default);
@@ -58,7 +58,8 @@ impl ParsedTargets {
         self
     }
 
-    /// The targets. `is_elf` says whether an absolute path names an ELF file, as a process sees it.
+    /// Turns the lines into targets. `is_elf` returns whether an absolute path names an ELF file, as a
+    /// process sees it.
     pub fn decide(self, is_elf: impl Fn(&str) -> bool) -> Targets {
         let is_native = |by_file: bool, module: &str| by_file && is_elf(module);
         let targets = self.targets.into_iter().map(|Parsed { mut line, by_file }| {
@@ -77,7 +78,7 @@ impl ParsedTargets {
         Targets { no_target: self.no_target, ..targets }
     }
 
-    /// These, and others behind them with what those exclude.
+    /// Puts the targets of `others` after these. The exclusions are those of `others`.
     pub(super) fn before(self, others: Self) -> Self {
         let first = self.targets.iter().map(|of| &of.line);
         let ids = with_own_ids(first, others.targets.iter().map(|of| &of.line));

@@ -1,9 +1,9 @@
-//! One shell glob, with the meaning that Python's `fnmatch.fnmatchcase` gives it (CPython 3.10 and later).
+//! One shell glob, with the same meaning as in Python's `fnmatch.fnmatchcase` (CPython 3.10 and later).
 //!
-//! A pattern is read into pieces here, which are matched one after the other ([`matcher`]). No crate for
-//! globs means the same by them: globset matches bytes, so that its `?` and its `[é]` stand for one byte of a
-//! character, and its `**`, `{` and `\` mean something else. As regular expressions, thousands of patterns
-//! would take a gigabyte. Where there are many, one automaton says which to try ([`PatternSet`]).
+//! We split a pattern into pieces, and match these one after the other ([`matcher`]). No crate for globs
+//! gives them the same meaning: globset matches bytes, so its `?` and its `[é]` stand for one byte of a
+//! character, and `**`, `{` and `\` have other meanings there. As regular expressions, thousands of patterns
+//! would take a gigabyte. For many patterns, one automaton says which ones to try ([`PatternSet`]).
 
 mod class;
 mod matcher;
@@ -16,37 +16,38 @@ use serde::Serialize;
 use self::class::Class;
 pub(super) use self::set::PatternSet;
 
-/// A shell glob that has to match a whole text, case-sensitively.
+/// A shell glob that must match a whole text. It is case-sensitive.
 ///
-/// `*` is any text (also with `/`, `.` and newlines in it), `?` any character, `[seq]` and `[!seq]` a
-/// character in or not in `seq`. Every other character stands for itself: also `{`, `}`, `\`, and a `[` that
-/// is never closed.
+/// `*` matches any text (also one with `/`, `.` and newlines), `?` any character, `[seq]` and `[!seq]` a
+/// character in `seq` or not in `seq`. Every other character stands for itself, and so do `{`, `}`, `\`, and
+/// a `[` that is never closed.
 #[derive(Clone)]
 pub struct Pattern {
     text: String,
     pieces: Vec<Piece>,
 }
 
-/// Why a pattern was refused. No pattern that fits in a line of a targets file gets here.
+/// The error for a pattern that is too long. No pattern that fits in a line of a targets file is too long.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the pattern has {bytes} bytes, more than the {LONGEST} that one may have; write a shorter one")]
 pub struct PatternError {
     bytes: usize,
 }
 
-/// Bytes of a pattern: four times those of a line. What it takes to match it grows with its length.
+/// The most bytes of a pattern: four times those of a line. The time to match a pattern grows with its
+/// length.
 const LONGEST: usize = 16 << 10;
 
-/// What a pattern is made of.
+/// A piece of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// `*`, any number of them in a row.
+    /// One `*`, or several in a row.
     AnyText,
     /// `?`
     AnyChar,
     /// `[seq]` or `[!seq]`
     OneOf(Class),
-    /// Characters that stand for themselves: as many as there are in a row.
+    /// A run of characters that stand for themselves.
     Literal(String),
 }
 
@@ -54,7 +55,7 @@ impl Pattern {
     /// Reads a pattern.
     ///
     /// # Errors
-    /// It has more than 16 KiB.
+    /// The pattern has more than 16 KiB.
     pub fn new(text: &str) -> Result<Self, PatternError> {
         if text.len() > LONGEST {
             return Err(PatternError { bytes: text.len() });
@@ -72,7 +73,7 @@ impl Pattern {
         &self.text
     }
 
-    /// The one text that the pattern matches, when it has no `*`, `?` or class.
+    /// The one text that the pattern matches; `None` if it has a `*`, `?` or class.
     pub fn exact(&self) -> Option<&str> {
         match self.pieces.as_slice() {
             [] => Some(""),
@@ -81,13 +82,13 @@ impl Pattern {
         }
     }
 
-    /// What the pattern is made of, in order; no two literals, and no two `*`, in a row.
+    /// The pieces of the pattern, in order. Two literals never follow each other, nor do two `*`.
     pub(super) fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
 
-    /// What follows the last `.` of the pattern, where a `.` inside `[...]` does not count; the whole pattern
-    /// when it has none.
+    /// The part of the pattern after its last `.`, where a `.` inside `[...]` does not count. The whole
+    /// pattern if it has no `.`.
     pub(crate) fn last_component(&self) -> Result<Cow<'_, Self>, PatternError> {
         match last_separator(&self.text) {
             Some(dot) => Self::new(&self.text[dot + 1..]).map(Cow::Owned),
@@ -96,7 +97,7 @@ impl Pattern {
     }
 }
 
-/// Splits a pattern into its pieces; `CPython`'s `fnmatch.translate` is the reference.
+/// Splits a pattern into its pieces, in the same way as CPython's `fnmatch.translate`.
 fn pieces(text: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     for (_, piece) in scan(text) {
@@ -117,7 +118,7 @@ fn last_separator(text: &str) -> Option<usize> {
         .map(|(at, _)| at)
 }
 
-/// The pieces one by one, a literal for each character, with the byte offsets at which they start.
+/// The pieces one by one, each with the byte offset at which it starts. Each literal has one character.
 fn scan(text: &str) -> Vec<(usize, Piece)> {
     let mut found = Vec::new();
     let mut rest = text;

@@ -1,5 +1,5 @@
-//! All lines of one kind, indexed so that we find the lines that match a file, and then a name in it, without
-//! trying each.
+//! All lines of one kind, with an index: it finds the lines that match a file, and then a name in the file,
+//! without trying each line.
 
 use std::borrow::Cow;
 
@@ -14,25 +14,26 @@ use super::{
 
 /// The lines of one kind: first the targets, then the exclusions, each in the order of the file.
 ///
-/// A line is identified here by its number in that order; one for `__main__` has a number for each file too.
+/// A line's number is its position in this order. A line for `__main__` has an additional number for each
+/// file.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
     outcomes: Vec<Outcome>,
     modules: Column,
-    /// Modules of Python that are also tried against dotted names.
+    /// Module patterns that are also compared with dotted names (Python only).
     dotted: Column,
     pub(super) providers: Column,
     pub(super) names: Column,
-    /// Of names with `@`, which also match the version of a symbol.
+    /// Name patterns with `@`, which are also compared with the version of a symbol.
     pub(super) versioned_names: Column,
-    /// For Python functions without a known qualified name.
+    /// The last component of name patterns, for Python functions whose qualified name is unknown.
     pub(super) last_components: Column,
 }
 
 /// The effect of a matching line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// The target, and the number of the caller that it is for; 0: for all.
+    /// The target, and the number of its caller; 0: it selects calls from everywhere.
     Selects(TargetIndex, u32),
     Excludes(ExclusionIndex),
 }
@@ -79,7 +80,8 @@ impl Rules {
         }
     }
 
-    /// The lines whose module pattern matches the file at `path`, or, if they apply, its dotted names.
+    /// The lines whose module pattern matches the path of a file, or, where the pattern allows that, its
+    /// dotted names.
     pub(super) fn in_module(&self, path: &str) -> RulesInModule<'_> {
         let mut lines: Vec<usize> = self.modules.matching(path).collect();
         if !self.dotted.is_empty() {
@@ -102,16 +104,16 @@ impl Rules {
     }
 }
 
-/// Module, provider and name of a line.
+/// The patterns of a line: module, provider and name.
 type Columns<'a> = (&'a Pattern, Option<&'a Pattern>, &'a Pattern);
 
-/// The patterns in one place of the lines.
+/// One pattern of every line: for example, all name patterns.
 #[derive(Clone, Debug)]
 pub(super) struct Column {
     set: PatternSet,
-    /// The pattern of each line; `None` if it has none in this place.
+    /// The pattern of each line; `None` if the line has none in this column.
     pattern_of: Vec<Option<usize>>,
-    /// The lines of each pattern.
+    /// The lines that have each pattern.
     lines_of: Vec<Vec<usize>>,
 }
 
@@ -140,12 +142,12 @@ impl Column {
         patterns.filter_map(|pattern| self.lines_of.get(pattern)).flatten().copied()
     }
 
-    /// The pattern of a line in this place, if it has one.
+    /// The pattern of a line in this column, if it has one.
     fn pattern(&self, line: usize) -> Option<&Pattern> {
         self.pattern_of.get(line).copied().flatten().and_then(|pattern| self.set.get(pattern))
     }
 
-    /// The lines with exactly this pattern text.
+    /// The lines whose pattern has exactly this text.
     fn written(&self, text: &str) -> impl Iterator<Item = usize> {
         let pattern = self.set.written(text);
         pattern.and_then(|pattern| self.lines_of.get(pattern)).into_iter().flatten().copied()
@@ -160,29 +162,29 @@ impl Column {
 #[derive(Clone, Debug)]
 pub(super) struct RulesInModule<'t> {
     pub(super) rules: &'t Rules,
-    /// In order, each once.
+    /// The numbers of the lines, ascending, each once.
     lines: Vec<usize>,
-    /// For each line of the kind whether it is among `lines`; empty if those are few.
+    /// For each line of the kind, whether it is in `lines`. Empty if there are few lines.
     present: Vec<bool>,
 }
 
 impl RulesInModule<'_> {
-    /// This many lines are tried faster one by one than through the index of all lines.
+    /// Up to this number of lines, trying each is faster than the index of all lines.
     const FEW: usize = 16;
 
-    /// Whether no target is among the lines.
+    /// Whether there is no target among the lines.
     pub(super) fn is_empty(&self) -> bool {
-        // Targets have the lower numbers.
+        // Targets have lower numbers than exclusions.
         let first = self.lines.first().and_then(|&line| self.rules.outcomes.get(line));
         !matches!(first, Some(Outcome::Selects(..)))
     }
 
-    /// The name patterns of all of these lines.
+    /// The name patterns of these lines.
     pub(super) fn names(&self) -> impl Iterator<Item = &Pattern> {
         self.lines.iter().filter_map(|line| self.rules.names.pattern(*line))
     }
 
-    /// The lines among them whose pattern in `column` matches `text`, in no particular order.
+    /// The lines of this module whose pattern in `column` matches `text`, in no particular order.
     pub(super) fn matching(&self, column: &Column, text: &str) -> Vec<usize> {
         if self.present.is_empty() {
             return self.lines.iter().copied().filter(|&line| column.matches(line, text)).collect();
@@ -190,8 +192,8 @@ impl RulesInModule<'_> {
         column.matching(text).filter(|&line| self.present.get(line) == Some(&true)).collect()
     }
 
-    /// The lines among them whose pattern in `column` is exactly `text`. White space at its ends is ignored,
-    /// since a line cannot have it.
+    /// The lines of this module whose pattern in `column` is exactly `text`. White space at the ends of
+    /// `text` is ignored, since a line cannot have it there.
     pub(super) fn written(&self, column: &Column, text: &str) -> Vec<usize> {
         let is_present = |line: &usize| match self.present.as_slice() {
             [] => self.lines.binary_search(line).is_ok(),
@@ -206,12 +208,12 @@ impl RulesInModule<'_> {
         lines.dedup();
         let mut selection = Selection::default();
         let mut before = None;
-        // The callers whose calls a target has; 0: all.
+        // The callers whose calls an earlier target selects; 0: all calls.
         let mut taken = Vec::new();
         for outcome in lines.into_iter().filter_map(|line| self.rules.outcomes.get(line)) {
             match *outcome {
-                // A line may match by its module and by a file that the module stands for: the two are
-                // adjacent.
+                // A line may match by its own module and by a file that `__main__` stands for. Their numbers
+                // are adjacent.
                 Outcome::Selects(target, _) if before == Some(target) => {}
                 Outcome::Selects(target, caller) => {
                     before = Some(target);
@@ -225,7 +227,7 @@ impl RulesInModule<'_> {
                     taken.push(caller);
                 }
                 Outcome::Excludes(exclusion) => {
-                    // Exclusions come last, so a winner has been found by now if there is one.
+                    // Exclusions come last, so all targets have been seen by now.
                     if let Some(winner) = selection.winner.take() {
                         selection.shadowed.push(winner);
                         selection.shadowed.append(&mut selection.for_other_callers);

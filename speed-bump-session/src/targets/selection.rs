@@ -1,28 +1,29 @@
-//! Which target selects a function: determined once for a file, then for every name in it.
+//! Finds the target that selects a function: first for a file, then for every name in it.
 
 use std::collections::HashSet;
 
 use super::{ExclusionIndex, TargetIndex, Targets, rules::RulesInModule};
 
-/// The effect of the targets on one function, symbol or probe. Of the lines that are for a call, the first
-/// wins; an exclusion overrides all.
+/// The effect of the targets on one function, symbol or probe. If several targets select a call, the first
+/// one wins. An exclusion overrides all targets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// The target whose delay, frequency and id apply; `None` if nothing selects it, or it is excluded.
+    /// The target whose delay, frequency and id apply; `None` if no target selects the function, or an
+    /// exclusion matches it.
     pub winner: Option<TargetIndex>,
-    /// Where the winner is for calls from some functions alone: the targets for other calls, in the order in
+    /// If the winner only selects calls from some functions: the targets for other calls, in the order in
     /// which they are tried.
     pub for_other_callers: Vec<TargetIndex>,
-    /// The other targets that match, in the order of the file: those that come too late, or all of them if it
-    /// is excluded.
+    /// The other matching targets, in the order of the file: an earlier target takes their calls, or an
+    /// exclusion takes all.
     pub shadowed: Vec<TargetIndex>,
-    /// The first exclusion that matches, if it excludes the function from a target.
+    /// The first exclusion that matches, if a target would select the function without it.
     pub excluded_by: Option<ExclusionIndex>,
 }
 
 impl Targets {
-    /// The target for a function whose callers are not seen: `None` too where its targets are for some
-    /// callers alone, as calls cannot be told apart.
+    /// The target for a function whose callers are not known. `None` also if the target only selects calls
+    /// from some functions, as the calls cannot be told apart.
     pub fn for_all_callers(&self, selection: &Selection) -> Option<TargetIndex> {
         selection.winner.filter(|winner| self.get(*winner).is_some_and(|target| target.caller.is_none()))
     }
@@ -48,7 +49,7 @@ impl Targets {
 pub struct PythonModule<'t>(RulesInModule<'t>);
 
 impl PythonModule<'_> {
-    /// Whether no target selects anything here.
+    /// Whether no target can select a function in this file.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -58,12 +59,12 @@ impl PythonModule<'_> {
         self.0.decide(self.0.matching(&self.0.rules.names, qualname))
     }
 
-    /// The selection of a function of which only `co_name` is known, as in the arguments of
+    /// The selection of a function if we only know its `co_name`, as from the arguments of
     /// `python:function__entry`.
     ///
-    /// Only matches the last component of each name pattern: the part after its last `.`, where a `.` within
-    /// `[...]` does not count; the whole pattern if it has no `.`. So this is a guess, wrong in either
-    /// direction, and the caller must say so:
+    /// Compares the name with the last component of each name pattern: the part after its last `.`, where a
+    /// `.` within `[...]` does not count. A pattern without `.` is compared as a whole. So this is a guess,
+    /// which can select too much or too little, and the caller must say so:
     /// - `A.f` also selects `B.f`, `A.*` and `*.<locals>.*` select every function of the file, and `!A.f`
     ///   excludes `B.f`;
     /// - `*Attention*` does not select `SelfAttention.forward`, because its last component is `*Attention*`
@@ -78,21 +79,21 @@ impl PythonModule<'_> {
 pub struct NativeModule<'t>(pub(super) RulesInModule<'t>);
 
 impl NativeModule<'_> {
-    /// Whether no target selects anything here.
+    /// Whether no target can select a symbol in this file.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The selection of each symbol of the file, each with all of its names: mangled, demangled in any form,
-    /// aliases. Leaves out symbols that no line matches.
+    /// The selection of each symbol of the file. Each symbol comes with all of its names: mangled, demangled
+    /// in any form, aliases. Leaves out symbols that no line matches.
     ///
-    /// A line whose name is exactly a name of some symbol means that name: `f[abi:cxx11](int)` is not a class
-    /// of characters then. It is a pattern only if no symbol has that name. So all symbols of a file must be
-    /// passed at once.
+    /// If some symbol has exactly the name that a line gives, the line means that symbol: `f[abi:cxx11](int)`
+    /// then has no class of characters. The line is a pattern only if no symbol has that name. So the caller
+    /// must pass all symbols of a file at once.
     ///
-    /// A name may end in `@VERSION` or `@@VERSION`. A pattern without `@` is matched with the name before
-    /// that. A pattern with `@` is also matched with the name with its version, after one `@` and after two:
-    /// `@@` marks the default version, which a user of a process need not know.
+    /// A name may end in `@VERSION` or `@@VERSION`. A pattern without `@` is compared with the part before
+    /// that. A pattern with `@` is also compared with the name and its version, once with `@` and once with
+    /// `@@` between them: `@@` marks the default version, which the user need not know.
     pub fn select_all<S, N: AsRef<str>>(
         &self,
         symbols: impl IntoIterator<Item = (S, impl IntoIterator<Item = N>)>,
@@ -114,7 +115,7 @@ impl NativeModule<'_> {
         decided.filter(|(_, selection)| *selection != Selection::default()).collect()
     }
 
-    /// The selection of a symbol of a file without other known symbols.
+    /// The selection of one symbol, as if it were the only symbol of its file.
     pub fn select<'n>(&self, names: impl IntoIterator<Item = &'n str>) -> Selection {
         self.select_all([((), names)]).pop().map(|((), selection)| selection).unwrap_or_default()
     }
@@ -142,12 +143,12 @@ impl NativeModule<'_> {
     }
 }
 
-/// The lines that match a symbol, each once for every name that matches.
+/// The lines that match a symbol. A line occurs once for every name that it matches.
 #[derive(Debug, Default)]
 struct LinesAbout {
-    /// A name of it equals the line's.
+    /// Lines whose text equals a name of the symbol.
     literally: Vec<usize>,
-    /// A name of it matches the line's pattern.
+    /// Lines whose pattern matches a name of the symbol.
     as_pattern: Vec<usize>,
 }
 
@@ -156,7 +157,7 @@ struct LinesAbout {
 pub struct UsdtModule<'t>(RulesInModule<'t>);
 
 impl UsdtModule<'_> {
-    /// Whether no target selects anything here.
+    /// Whether no target can select a probe in this file.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -169,7 +170,8 @@ impl UsdtModule<'_> {
     }
 }
 
-/// `memcpy@@GLIBC_2.14` is `memcpy` and `GLIBC_2.14`; a name that starts with `@` has no version.
+/// Splits a name and its version: `memcpy@@GLIBC_2.14` is `memcpy` and `GLIBC_2.14`. A name that starts with
+/// `@` has no version.
 fn split_version(name: &str) -> Option<(&str, &str)> {
     let (base, version) = name.split_once('@').filter(|(base, _)| !base.is_empty())?;
     Some((base, version.strip_prefix('@').unwrap_or(version)))

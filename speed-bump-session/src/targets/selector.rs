@@ -20,13 +20,13 @@ pub enum CompileError {
     /// The selector would have more bytes than its fields can count.
     #[error("the targets compile to more than 4 GiB; split the targets file, or write fewer patterns")]
     TooLarge,
-    /// More different callers than there are bits for.
+    /// The targets name more different callers than there are bits.
     #[error(
         "the Python targets name {named} different callers (`caller=`), and there is room for {CALLERS}; \
          name several by one pattern, or use several sessions"
     )]
     TooManyCallers {
-        /// How many they name.
+        /// The number of callers that they name.
         named: usize,
     },
     /// The last component of a name pattern is not a valid pattern.
@@ -36,7 +36,7 @@ pub enum CompileError {
         line: usize,
         /// The name pattern.
         pattern: String,
-        /// What is wrong.
+        /// Why it is not valid.
         cause: PatternError,
     },
 }
@@ -44,7 +44,7 @@ pub enum CompileError {
 /// Compiles the Python targets and exclusions to the bytes of a selector.
 ///
 /// # Errors
-/// They exceed the layout's limits.
+/// The targets exceed the limits of the layout.
 pub fn compile(targets: &Targets) -> Result<Vec<u8>, CompileError> {
     let mut tables = Tables::default();
     let all = || targets.iter().map(|(_, target)| target);
@@ -84,10 +84,10 @@ pub fn compile(targets: &Targets) -> Result<Vec<u8>, CompileError> {
 #[derive(Default)]
 struct Tables {
     patterns: Vec<PatternRecord>,
-    /// Equivalent patterns have the same program.
+    /// The number of each program. Equivalent patterns have the same program.
     pattern_numbers: HashMap<Program, u32>,
     modules: Vec<ModuleRecord>,
-    /// By pattern, and whether it is matched with dotted names.
+    /// The number of each module. The key is its pattern, and whether that is compared with dotted names.
     module_numbers: HashMap<(u32, bool), u32>,
     /// The lines of each module.
     members: Vec<Vec<u32>>,
@@ -120,7 +120,7 @@ impl Tables {
         Ok(())
     }
 
-    /// The number of the module; adds `line` to it.
+    /// The number of the module. Adds `line` to its lines.
     fn module(&mut self, module: &Pattern, line: u32) -> Result<u32, CompileError> {
         let dotted = dotted::applies(module);
         let pattern = self.pattern(module)?;
@@ -185,7 +185,7 @@ fn write_header(bytes: &mut [u8], header: Header, checksum: u64) {
     }
 }
 
-/// A number in the layout's width.
+/// Converts a number to the width that the layout has for it.
 fn count(number: usize) -> Result<u32, CompileError> {
     u32::try_from(number).map_err(|_| CompileError::TooLarge)
 }

@@ -1,4 +1,4 @@
-//! How CPython names code objects: `compiler_set_qualname` (Python/compile.c), release by release.
+//! How CPython names code objects, in each release: `compiler_set_qualname` (Python/compile.c).
 
 use std::collections::HashSet;
 
@@ -7,12 +7,12 @@ use crate::{
     python::version::PythonVersion,
 };
 
-/// The position of a scope among those of a file.
+/// The position of a scope in the list of a file's scopes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ScopeId(usize);
 
 impl ScopeId {
-    /// A number that no other scope of the file has.
+    /// The position: no other scope of the file has the same.
     pub(super) fn place(self) -> usize {
         self.0
     }
@@ -41,11 +41,11 @@ struct Scope {
     kind: ScopeKind,
     parent: Option<ScopeId>,
     qualname: String,
-    /// Names in a `global` statement of this very scope.
+    /// Names that this scope itself declares in a `global` statement.
     globals: HashSet<String>,
-    /// Evaluated lazily inside a class body, whose names it can see.
+    /// Whether the scope is evaluated lazily inside a class body, whose names it can see.
     sees_class: bool,
-    /// Line of the definition, for code compiled from its annotations.
+    /// The line of the definition, for code that CPython compiles from its annotations.
     line: u32,
 }
 
@@ -54,14 +54,14 @@ struct Scope {
 pub(super) struct Scopes {
     scopes: Vec<Scope>,
     version: PythonVersion,
-    /// Bytes of the qualified names.
+    /// The total length of the qualified names in bytes.
     bytes: usize,
 }
 
 impl Scopes {
     pub(super) const MODULE: ScopeId = ScopeId(0);
 
-    /// Only the module, whose annotations are compiled at its first statement's line.
+    /// Starts with the module alone. Its annotations are compiled at the line of its first statement.
     pub(super) fn new(version: PythonVersion, first_statement: u32) -> Self {
         let module = Scope {
             kind: ScopeKind::Module,
@@ -74,7 +74,7 @@ impl Scopes {
         Self { scopes: vec![module], version, bytes: 0 }
     }
 
-    /// Bytes of the qualified names so far.
+    /// The total length of the qualified names so far, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -83,7 +83,7 @@ impl Scopes {
         self.scopes.get(id.0)
     }
 
-    /// Adds a scope with a `co_name` inside another one.
+    /// Adds a scope with this `co_name` inside another scope.
     pub(super) fn add(&mut self, kind: ScopeKind, parent: ScopeId, name: &str, line: u32) -> ScopeId {
         let is_definition = matches!(kind, ScopeKind::Class | ScopeKind::Function) && !name.starts_with('<');
         let qualname = self.qualname(parent, name, is_definition);
@@ -100,7 +100,7 @@ impl Scopes {
         );
         let sees_class = is_lazy
             && self.get(parent).is_some_and(|outer| outer.kind == ScopeKind::Class || outer.sees_class);
-        // A name includes all outer ones, so deep nesting makes long names.
+        // A qualified name includes all outer names, so deep nesting makes long names.
         let qualname = cut(&qualname, NAME_BYTES).0.to_owned();
         self.bytes += qualname.len();
         self.scopes.push(Scope {
@@ -114,7 +114,7 @@ impl Scopes {
         ScopeId(self.scopes.len() - 1)
     }
 
-    /// Adds the `__annotate__` of a function defined within a scope.
+    /// Adds the `__annotate__` of a function that a scope defines.
     pub(super) fn add_annotations_of_function(
         &mut self,
         parent: ScopeId,
@@ -122,7 +122,7 @@ impl Scopes {
         line: u32,
     ) -> ScopeId {
         let bare = self.qualname(parent, "__annotate__", false);
-        // A generic function of a module is an exception to 3.15's rule.
+        // 3.15's rule has an exception: a generic function of a module.
         let is_direct = self.kind(parent) != ScopeKind::TypeParameters || bare != "__annotate__";
         let qualname = if self.version.is_at_least(3, 15) && is_direct {
             format!("{}.__annotate__", self.qualname(parent, function, true))
@@ -148,7 +148,7 @@ impl Scopes {
         }
     }
 
-    /// Whether a definition in such a scope is named as if it were outside of it.
+    /// Whether CPython names a definition inside this kind of scope as if it were outside of it.
     fn is_transparent(&self, kind: ScopeKind) -> bool {
         match kind {
             ScopeKind::TypeParameters | ScopeKind::TypeVariable => true,
@@ -157,7 +157,8 @@ impl Scopes {
         }
     }
 
-    /// Whether a list, set or dict comprehension here is compiled into the code around it (PEP 709).
+    /// Whether CPython compiles a list, set or dict comprehension in this scope into the code around it (PEP
+    /// 709).
     pub(super) fn inlines_comprehensions(&self, scope: ScopeId) -> bool {
         self.version.is_at_least(3, 12) && !self.get(scope).is_some_and(|scope| scope.sees_class)
     }

@@ -1,4 +1,4 @@
-//! Constructed texts, and the standard library of every Python found here.
+//! Tests with constructed texts, and with the standard library of every Python found here.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,8 +1,8 @@
-//! From a syntax tree to code objects: finds the scope that each node is evaluated in.
+//! Finds the code objects in a syntax tree, and the scope in which each node is evaluated.
 //!
 //! Decorators, defaults, base classes and a comprehension's first iterable belong to the scope around a
-//! definition; bodies belong to the definition's own. The walk keeps a stack of its own, so that deeply
-//! nested text does no harm.
+//! definition. Bodies belong to the scope of the definition itself. The walk keeps its own stack on the heap,
+//! so that deeply nested text does no harm.
 
 use std::collections::{HashMap, hash_map::Entry};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::python::version::PythonVersion;
 
-/// All code objects of a file, the module's first; `None` if their names take more bytes than `limit`.
+/// All code objects of a file, the module first; `None` if their names take more bytes than `limit`.
 pub(super) fn code_objects(
     tree: &Tree,
     text: &[u8],
@@ -42,7 +42,7 @@ pub(super) fn code_objects(
         if walk.scopes.bytes() > most {
             return None;
         }
-        // Pushed last-first, so that we visit `global` statements before the names that they declare.
+        // Pushes in reverse order, so that we visit `global` statements before the names that they declare.
         let mark = walk.waiting.len();
         walk.visit(task);
         if let Some(added) = walk.waiting.get_mut(mark..) {
@@ -52,12 +52,12 @@ pub(super) fn code_objects(
     Some(walk.objects)
 }
 
-/// A node to visit, and the scope it is evaluated in.
+/// A node to visit, and the scope in which it is evaluated.
 #[derive(Clone, Copy)]
 struct Task<'tree> {
     node: Node<'tree>,
     scope: ScopeId,
-    /// The line of the first decorator, for a definition that has one.
+    /// The line of the first decorator, if the definition has one.
     first_line: Option<u32>,
 }
 
@@ -65,7 +65,7 @@ struct Walk<'tree, 'text> {
     text: &'text [u8],
     version: PythonVersion,
     scopes: Scopes,
-    /// The one `__annotate__` of a module or class.
+    /// The `__annotate__` of each module or class, which has only one.
     annotations: HashMap<usize, ScopeId>,
     objects: Vec<CodeObject>,
     waiting: Vec<Task<'tree>>,
@@ -201,7 +201,7 @@ impl<'tree> Walk<'tree, '_> {
                 (left.named_child(0), parameters)
             }
             Some((left, "identifier")) => (Some(left), None),
-            // To the grammar, `type(self).x = ...` looks like one.
+            // The grammar takes `type(self).x = ...` for a `type` statement.
             _ => (None, None),
         };
         let name = name.filter(|_| self.version.is_at_least(3, 12)).and_then(|name| self.text_of(name));
@@ -215,7 +215,8 @@ impl<'tree> Walk<'tree, '_> {
         self.type_parameter_list(node.child_by_field_name("type_parameters"), scope, name, line)
     }
 
-    /// Opens `<generic parameters of NAME>` if there are any, and a scope for each parameter with a bound.
+    /// Opens `<generic parameters of NAME>` if there are type parameters, and a scope for each parameter with
+    /// a bound.
     fn type_parameter_list(
         &mut self,
         list: Option<Node<'tree>>,
@@ -242,7 +243,8 @@ impl<'tree> Walk<'tree, '_> {
         outer
     }
 
-    /// A variable's annotation in a module or class belongs to its `__annotate__` (PEP 649).
+    /// In a module or class, the annotation of a variable belongs to the `__annotate__` of that scope (PEP
+    /// 649).
     fn assignment(&mut self, node: Node<'tree>, scope: ScopeId) {
         let annotation = node.child_by_field_name("type");
         let owner = matches!(self.scopes.kind(scope), ScopeKind::Module | ScopeKind::Class);
@@ -273,7 +275,7 @@ impl<'tree> Walk<'tree, '_> {
         self.version.is_at_least(3, 14)
     }
 
-    /// Opens a scope whose code object starts where the node does.
+    /// Opens a scope whose code object starts on the first line of the node.
     fn open(&mut self, kind: ScopeKind, scope: ScopeId, name: &str, node: Node<'tree>) -> ScopeId {
         let inner = self.scopes.add(kind, scope, name, line_of(node));
         self.record(name, inner, line_of(node), line_of_end(node));
@@ -304,7 +306,7 @@ fn named_children(node: Node<'_>) -> Vec<Node<'_>> {
     node.named_children(&mut cursor).collect()
 }
 
-/// CPython's trees have no parentheses: an expression starts inside them.
+/// CPython's syntax trees have no parentheses: an expression starts inside them.
 fn without_parentheses(mut node: Node<'_>) -> Node<'_> {
     while node.kind() == "parenthesized_expression"
         && let Some(inner) = node.named_child(0)

@@ -1,4 +1,4 @@
-//! Known templates, and the stacks of real processes.
+//! Tests with known templates, and with the stacks of real processes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -71,7 +71,7 @@ fn each_trampoline_is_checked_against_the_template() {
     assert_eq!(trampolines.return_address(&entry(11), copy).unwrap(), VirtualAddress(0x1006));
 }
 
-/// Sleeps within three nested calls.
+/// A program that sleeps within three nested calls.
 const NESTED: &str = r#"
 import time
 class K:
@@ -83,8 +83,9 @@ def inner():
 outer()
 "#;
 
-/// What lies on the stack of a process blocked inside nested Python calls: the return addresses that we
-/// compute, the innermost function's lowest, and nothing else that points past these trampolines' starts.
+/// A process is blocked inside nested Python calls. Its stack must have the return addresses that we compute,
+/// that of the innermost function at the lowest address, and no other address after the start of these
+/// trampolines.
 #[test]
 fn return_addresses_lie_on_the_stacks_of_real_processes() {
     for python in pythons::with_trampolines() {
@@ -125,11 +126,11 @@ fn return_addresses_lie_on_the_stacks_of_real_processes() {
     }
 }
 
-/// The words of the main thread's stack that are in use, from the top.
+/// The words in use on the main thread's stack, from the top.
 fn stack(pid: crate::units::Pid, memory: &File) -> Vec<u64> {
     let hexadecimal = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
-    // A blocked thread shows: number, six arguments, stack pointer, instruction pointer. It may not have
-    // reached its system call yet.
+    // For a blocked thread the file has: number, six arguments, stack pointer, instruction pointer. The
+    // thread may not have reached its system call yet.
     let top = loop {
         let shown = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap();
         let fields: Vec<_> = shown.split_whitespace().collect();

@@ -71,7 +71,7 @@ fn many_candidates_are_bounded_and_case_still_counts() {
 
 #[test]
 fn a_pattern_without_letters_proposes_nothing_elsewhere() {
-    // Any name in any module would do.
+    // These lines name any function or any module, so no candidate is better than another.
     assert!(nearest("native:libmodule:*", &[("/usr/bin/app", "f")], 10).is_empty());
     assert!(nearest("native:*:malloc", &[("/usr/bin/app", "f")], 10).is_empty());
     let candidates = [("/usr/bin/app", "malloc"), ("/l/libm.so.6", "cos")];
@@ -79,7 +79,7 @@ fn a_pattern_without_letters_proposes_nothing_elsewhere() {
         nearest("native:*/libm.so.6:malloc", &candidates, 10),
         ["native:/usr/bin/app:malloc", "native:/l/libm.so.6:cos"]
     );
-    // A path is not compared with dotted names.
+    // A pattern with `/` is not compared with dotted names.
     assert!(nearest("x/llama:*", &[("/site-packages/y/llama.py", "g")], 10).is_empty());
 }
 
@@ -108,7 +108,7 @@ fn letters_are_added_dropped_and_replaced_for_one_each() {
         ("abcdefghi", "efghi", None),
         ("*abcdefghi", "zabcdefghj", Some(2)),
         ("abc*fghi", "abcdefgh", Some(2)),
-        // A character more or less where any one matches.
+        // A text with one character too few or too many for a `?`.
         ("abc?efghi", "abcefghi", Some(2)),
         ("abc?efghi", "abcxyefghi", Some(2)),
         ("cbc", "bc", Some(2)),

@@ -1,4 +1,4 @@
-//! Whole files: their contents, and every possible error.
+//! Tests of whole files: their contents, and every possible error.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -99,7 +99,7 @@ fn a_file_is_read_in_its_order() {
 #[test]
 fn ids_are_unambiguous() {
     assert_eq!(ids("*:f\nnative:*:f\n*:f delay=1"), ["*:f", "native:*:f", "*:f (line 3)"]);
-    // An explicit id stays with its line, wherever that is.
+    // An explicit id stays with its line, whether that comes first or last.
     assert_eq!(ids("*:f\n*:g id=*:f"), ["*:f (line 1)", "*:f"]);
     assert_eq!(
         problems(b"*:f id=a\n\n*:g id=a\n*:h id=a"),
@@ -223,7 +223,7 @@ fn bytes_that_are_not_utf8_are_named() {
     let expected =
         "t.txt:2: `*:\u{fffd}`: not UTF-8: byte 0xff at byte offset 7 of the file; expected text in UTF-8";
     assert_eq!(message, expected);
-    // Also in a comment, and where a character is cut off by the end of its line.
+    // This is also an error in a comment, and where the end of the line cuts off a character.
     assert_eq!(problems(b"# \xe9t\xe9\n"), [(1, LineProblem::NotUtf8 { offset: 2, byte: 0xe9 })]);
     assert_eq!(problems(b"*:f\xc3\n"), [(1, LineProblem::NotUtf8 { offset: 3, byte: 0xc3 })]);
 }
@@ -249,7 +249,7 @@ fn a_file_without_targets_may_be_allowed() {
         assert!(warning.starts_with("t.txt: "), "{warning}");
         assert!(targets.python_in("/a.py").is_empty());
     }
-    // Invalid lines stay errors.
+    // Invalid lines are still errors.
     assert!(ParsedTargets::parse("t.txt", b"f", true).is_err());
 }
 
@@ -270,13 +270,13 @@ fn files_that_cannot_be_read_are_named() {
     std::fs::write(&path, "*:f\nf\n").unwrap();
     let error = load(&path).unwrap_err().to_string();
     assert!(error.contains("t.txt:2: `f`: missing `:`"), "{error}");
-    // A path through a file is neither missing nor a directory.
+    // For a path through a file, the error is neither `Missing` nor `Directory`.
     let error = load(&path.join("x")).unwrap_err();
     assert!(matches!(&error, TargetsError::Unreadable { .. }), "{error}");
 
     std::fs::write(&path, "*:f\n").unwrap();
     assert_eq!(load(&path).unwrap().len(), 1);
-    // The longest file is read: it has one line, which is too long.
+    // A file of the greatest length is read: it has one line, which is too long.
     let file = File::create(&path).unwrap();
     file.set_len(MAX_FILE_BYTES).unwrap();
     assert!(matches!(load(&path).unwrap_err(), TargetsError::Lines(_)));

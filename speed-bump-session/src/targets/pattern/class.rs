@@ -1,20 +1,20 @@
-//! The class of a shell glob, `[seq]` and `[!seq]`, read as `CPython`'s `fnmatch.translate` (3.10 and later)
-//! reads it.
+//! The class of a shell glob, `[seq]` and `[!seq]`. It has the same meaning as in CPython's
+//! `fnmatch.translate` (3.10 and later).
 
-/// A set of characters, one of which has to be there.
+/// A set of characters. A text must have one of them at this place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::targets) struct Class {
-    /// The characters are those *not* in `ranges`.
+    /// Whether the class has the characters that are *not* in `ranges`.
     negated: bool,
-    /// First and last character of each range; the first is never beyond the last.
+    /// The first and last character of each range. The first is never greater than the last.
     ranges: Vec<(char, char)>,
 }
 
 impl Class {
-    /// Reads a class from what follows its `[`, and gives what follows its `]`; `None` when it is never
-    /// closed.
+    /// Reads a class from the text after its `[`. Also returns the text after its `]`; `None` if the class is
+    /// never closed.
     ///
-    /// A `]` that comes first, or first after `!`, is a member and closes nothing.
+    /// A `]` that comes first, or directly after a leading `!`, is a member and does not close the class.
     pub(super) fn read(text: &str) -> Option<(Self, &str)> {
         let opening = if text.starts_with('!') { 1 } else { 0 };
         let first = if text[opening..].starts_with(']') { opening + 1 } else { opening };
@@ -22,7 +22,7 @@ impl Class {
         Some((Self::parse_set(&text[..close]), &text[close + 1..]))
     }
 
-    /// The class whose text between the brackets is `text`.
+    /// The class with this text between its brackets.
     fn parse_set(text: &str) -> Self {
         let (mut negated, members) = match text.strip_prefix('!') {
             Some(members) => (true, members),
@@ -30,8 +30,9 @@ impl Class {
         };
         let mut members = Member::all(members);
         members.retain(|member| !member.is_empty());
-        // CPython drops empty ranges first and looks for `!` then: `[b-a!x]` is `[!x]` to it, and `[b-a!-x]`
-        // is `[!-x]` with an ordinary `-`. Strange, but it is what the same line means upstream.
+        // CPython first drops empty ranges, and only then checks for `!`: it reads `[b-a!x]` as `[!x]`, and
+        // `[b-a!-x]` as `[!-x]` with an ordinary `-`. This is strange, but upstream gives the same line this
+        // meaning.
         if !negated && matches!(members.first(), Some(Member::Char('!') | Member::Range('!', _))) {
             negated = true;
             if let Member::Range(_, last) = members.remove(0) {
@@ -45,32 +46,32 @@ impl Class {
         Self { negated, ranges: ranges.collect() }
     }
 
-    /// Whether the character is one of the class.
+    /// Whether the class contains the character.
     pub(super) fn contains(&self, c: char) -> bool {
         self.ranges.iter().any(|&(first, last)| (first..=last).contains(&c)) != self.negated
     }
 
-    /// Whether the characters are those not in the ranges.
+    /// Whether the class has the characters that are not in the ranges.
     pub(in crate::targets) fn is_negated(&self) -> bool {
         self.negated
     }
 
-    /// First and last character of each range; the first is never beyond the last.
+    /// The first and last character of each range. The first is never greater than the last.
     pub(in crate::targets) fn ranges(&self) -> &[(char, char)] {
         &self.ranges
     }
 }
 
-/// One thing that is written between the brackets.
+/// A character or range between the brackets.
 #[derive(Clone, Copy, Debug)]
 enum Member {
     Char(char),
-    /// First and last, in the order in which they were written.
+    /// The first and last character, as written.
     Range(char, char),
 }
 
 impl Member {
-    /// From left to right; `a-z` is a range wherever a character follows the `-`.
+    /// Reads the members from left to right. `a-z` is a range if a character follows the `-`.
     fn all(text: &str) -> Vec<Self> {
         let mut members = Vec::new();
         let mut chars = text.chars();

@@ -1,20 +1,20 @@
-//! Whether the pieces of a pattern match a text.
+//! Matches the pieces of a pattern with a text.
 //!
-//! A glob has one kind of choice, how far each `*` reaches, and the least that lets the pieces up to the next
-//! `*` match is as good as any: a later `*` makes up for it. So only the last `*` is ever tried again, and
-//! the time is bounded by the length of the pattern times that of the text, whatever they are. The helper
-//! does the same (`speed_bump_selector`).
+//! In a glob, only the length of the text for each `*` is open. It is enough to take the shortest text with
+//! which the pieces up to the next `*` match: that `*` can take the rest. So only the last `*` is ever tried
+//! again, and the time is at most proportional to the length of the pattern times that of the text. The
+//! helper does the same (`speed_bump_selector`).
 
 use super::Piece;
 
 /// Whether the pieces match the whole of `text`.
 pub(super) fn matches(pieces: &[Piece], text: &str) -> bool {
-    // Most names end otherwise.
+    // Most names fail this cheap check.
     if matches!(pieces.last(), Some(Piece::Literal(literal)) if !text.ends_with(literal.as_str())) {
         return false;
     }
     let (mut pieces, mut rest) = (pieces, text);
-    // The pieces after the last `*`, and the text from which they were tried last.
+    // The pieces after the last `*`, and the text with which they were tried last.
     let mut again: Option<(&[Piece], &str)> = None;
     loop {
         let after = match pieces.split_first() {
@@ -49,16 +49,16 @@ pub(super) fn matches(pieces: &[Piece], text: &str) -> bool {
     }
 }
 
-/// What follows the first character, if that is one of these.
+/// The text after its first character, if `is_one` accepts that character.
 fn without_first(text: &str, is_one: impl Fn(char) -> bool) -> Option<&str> {
     let mut chars = text.chars();
     chars.next().filter(|c| is_one(*c)).map(|_| chars.as_str())
 }
 
-/// The first place of `text` where the pieces after a `*` may match.
+/// The rest of `text` from the first place where the pieces after a `*` may match.
 fn seek<'t>(pieces: &[Piece], text: &'t str) -> Option<&'t str> {
     match pieces {
-        // It has to end the text.
+        // The last literal must end the text.
         [Piece::Literal(literal)] => {
             text.ends_with(literal.as_str()).then(|| text.get(text.len() - literal.len()..)).flatten()
         }
@@ -67,8 +67,8 @@ fn seek<'t>(pieces: &[Piece], text: &'t str) -> Option<&'t str> {
     }
 }
 
-/// The text from the first place on where the literal is. Most are a few letters, for which the standard
-/// library's search takes longer to begin than to search.
+/// The rest of the text from the first occurrence of the literal. Most literals have a few letters. For
+/// these, the standard library's search spends more time on its preparation than on the search.
 fn find<'t>(text: &'t str, literal: &str) -> Option<&'t str> {
     let first = literal.chars().next()?;
     let mut places = text.match_indices(first).filter_map(|(at, _)| text.get(at..));

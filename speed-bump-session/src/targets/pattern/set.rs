@@ -1,8 +1,8 @@
-//! Many patterns tried against one text at once.
+//! Matches many patterns with one text at once.
 //!
-//! A thousand targets over fifty thousand symbols would be fifty million tries one by one. Here, a text finds
-//! the patterns that are this very text by a look-up, and those that have a literal which is in the text by
-//! one automaton (Aho-Corasick) for all of them. Only these are matched.
+//! For a thousand targets and fifty thousand symbols, trying each pattern would take fifty million tries.
+//! Instead, a look-up finds the patterns that are equal to the text, and one automaton (Aho-Corasick) finds
+//! the patterns with a literal that occurs in the text. Only these patterns are then matched.
 
 use std::collections::HashMap;
 
@@ -10,21 +10,22 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
 use super::{Pattern, Piece};
 
-/// Patterns, each in it once, numbered from 0 in the order in which they came.
+/// Different patterns, numbered from 0 in the order in which they came.
 #[derive(Clone, Debug, Default)]
 pub(in crate::targets) struct PatternSet {
     patterns: Vec<Pattern>,
     numbers: HashMap<String, usize>,
-    /// Lets through every pattern that matches a text, and a few others. Without one, as where there are few
+    /// Finds all patterns that match a text, and a few others. If there is no sieve, because there are few
     /// patterns, every pattern is tried.
     sieve: Option<Sieve>,
 }
 
 impl PatternSet {
-    /// So many patterns are found faster by the sieve than one by one.
+    /// From this number of patterns on, the sieve is faster than trying each.
     pub(super) const MANY: usize = 16;
 
-    /// A set of these patterns, and the number of each in it: equal patterns share one.
+    /// A set of these patterns, and the number in the set for each of them. Equal patterns have the same
+    /// number.
     pub(in crate::targets) fn new<'p>(patterns: impl IntoIterator<Item = &'p Pattern>) -> (Self, Vec<usize>) {
         let mut set = Self::default();
         let numbers = patterns.into_iter().map(|pattern| set.number(pattern)).collect();
@@ -34,7 +35,7 @@ impl PatternSet {
         (set, numbers)
     }
 
-    /// The numbers of the patterns that match `text`, in no particular order, each once.
+    /// The numbers of the patterns that match `text`. In no particular order, each once.
     pub(in crate::targets) fn matching(&self, text: &str) -> Vec<usize> {
         let mut found = match &self.sieve {
             Some(sieve) => sieve.may_match(text),
@@ -54,17 +55,17 @@ impl PatternSet {
         self.patterns.get(number)
     }
 
-    /// The number of the pattern that is written so.
+    /// The number of the pattern with this text.
     pub(in crate::targets) fn written(&self, text: &str) -> Option<usize> {
         self.numbers.get(text).copied()
     }
 
-    /// How many different patterns there are.
+    /// The number of different patterns.
     pub(in crate::targets) fn len(&self) -> usize {
         self.patterns.len()
     }
 
-    /// Whether not every pattern has to be tried.
+    /// Whether there is a sieve, so that most patterns need not be tried.
     #[cfg(test)]
     pub(super) fn has_sieve(&self) -> bool {
         self.sieve.is_some()
@@ -84,22 +85,22 @@ impl PatternSet {
 /// Finds the patterns that may match a text.
 #[derive(Clone, Debug)]
 struct Sieve {
-    /// Patterns that match one text.
+    /// Patterns without wildcards, by their text.
     exact: HashMap<String, usize>,
-    /// Finds the literals of the others.
+    /// Finds a literal of each other pattern.
     literals: AhoCorasick,
-    /// The patterns that need each literal.
+    /// The patterns with each literal.
     needing: Vec<Vec<usize>>,
     /// Patterns without a literal.
     any: Vec<usize>,
 }
 
 impl Sieve {
-    /// Bytes of a literal to search for. More would hardly tell patterns better apart, and a hundred
-    /// thousand of them take memory for each byte.
+    /// The most bytes of a literal to search for. Longer literals hardly tell patterns better apart, and for
+    /// a hundred thousand patterns each byte takes memory.
     const TELLING: usize = 8;
 
-    /// `None`: there are more than an automaton can number.
+    /// `None` if there are more patterns than an automaton can number.
     fn new(patterns: &[Pattern]) -> Option<Self> {
         let (mut exact, mut any) = (HashMap::new(), Vec::new());
         let mut needing: HashMap<&[u8], Vec<usize>> = HashMap::new();
@@ -108,7 +109,7 @@ impl Sieve {
                 exact.insert(text.to_owned(), number);
             } else if let Some(literal) = longest_literal(pattern) {
                 let bytes = literal.as_bytes();
-                // What ends names tells more than what begins them.
+                // Takes the end of the literal, since the ends of names differ more than their beginnings.
                 let from = bytes.len().saturating_sub(Self::TELLING);
                 needing.entry(bytes.get(from..).unwrap_or(bytes)).or_default().push(number);
             } else {
@@ -121,7 +122,7 @@ impl Sieve {
         Some(Self { exact, literals: automaton.ok()?, needing, any })
     }
 
-    /// Each once.
+    /// The patterns that may match, each once.
     fn may_match(&self, text: &str) -> Vec<usize> {
         let mut found = self.any.clone();
         found.extend(self.exact.get(text));
@@ -137,7 +138,7 @@ impl Sieve {
     }
 }
 
-/// The longest literal of a pattern: every text that it matches has it.
+/// The longest literal of a pattern. It occurs in every text that the pattern matches.
 fn longest_literal(pattern: &Pattern) -> Option<&str> {
     let literals = pattern.pieces().iter().filter_map(|piece| match piece {
         Piece::Literal(literal) => Some(literal.as_str()),

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::{Piece, pieces};
 
-/// Characters that mean something to a glob, to a regular expression, or to an encoding.
+/// Characters with a meaning in a glob, in a regular expression, or in an encoding.
 const ODD: &str = r"[[[[]]]]!!!^^---**???\\{},&&~~||.:/$()+#aabbzAZ09 é漢😀";
 
 fn odd_char() -> impl Strategy<Value = char> {
@@ -29,7 +29,8 @@ fn odd_pattern() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A pattern, and a name that has a fair chance to match it: each piece is filled in, now and then wrongly.
+/// A pattern, and a name that has a fair chance to match it: each piece is replaced by a text, which is wrong
+/// now and then.
 pub(in crate::targets) fn pair() -> impl Strategy<Value = (String, String)> {
     let fill = proptest::collection::vec((odd_char(), 0..16_u8), 12);
     (odd_pattern(), odd_text(8), 0..8_u8, fill).prop_map(|(pattern, unrelated, dice, fill)| {

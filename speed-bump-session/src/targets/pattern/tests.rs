@@ -1,4 +1,4 @@
-//! The odd corners by hand, and everything against CPython.
+//! Special cases by hand, and random cases compared with CPython.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -182,7 +182,7 @@ fn a_pattern_has_a_longest_length() {
 
 #[test]
 fn patterns_with_many_ways_to_match_take_one() {
-    // Tried in all ways, these would not end.
+    // If a matcher tried all ways to match, these would take for ever.
     let name = format!("{}c", "a".repeat(4_000));
     for pattern in ["*a".repeat(2_000), "*a*?".repeat(1_000), "*[ab]".repeat(800), "*aa?a".repeat(800)] {
         assert!(!matches(&format!("{pattern}*b"), &name));
@@ -190,7 +190,7 @@ fn patterns_with_many_ways_to_match_take_one() {
     }
 }
 
-/// Pairs that compare our patterns with `CPython`'s.
+/// The number of random pairs on which we compare our patterns with CPython's.
 const PAIRS: usize = 16_000;
 
 const REFERENCE: &str = "
@@ -204,7 +204,7 @@ pairs = json.loads(sys.stdin.buffer.read().decode('utf-8'))
 print(json.dumps([fnmatch.fnmatchcase(name, pattern) for pattern, name in pairs]))
 ";
 
-/// What `CPython` says about the pairs; `Err` with the reason when no Python can be asked.
+/// CPython's answers for the pairs; `Err` with the reason if there is no Python.
 fn ask_cpython(pairs: &[(String, String)]) -> Result<Vec<bool>, String> {
     let mut python = Command::new("python3")
         .args(["-I", "-c", REFERENCE])
@@ -249,7 +249,7 @@ fn patterns_match_what_cpython_matches() {
         wrong.len(),
         wrong[..wrong.len().min(20)].join("\n")
     );
-    // Pairs that nearly all miss, or nearly all hit, would prove little.
+    // The test would prove little if nearly all pairs matched, or nearly none.
     let hits = answers.iter().filter(|hit| **hit).count();
     assert!((PAIRS / 5..PAIRS * 4 / 5).contains(&hits), "{hits} of {PAIRS} pairs match");
 }

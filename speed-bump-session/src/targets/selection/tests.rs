@@ -1,4 +1,4 @@
-//! The cases of the reference, and which line wins.
+//! Tests the cases of the reference, and which line wins.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -24,12 +24,12 @@ fn selection(winner: Option<u32>, shadowed: &[u32], excluded_by: Option<u32>) ->
     }
 }
 
-/// What a lone line makes of a Python function.
+/// Whether a single line selects a Python function.
 fn python(line: &str, file: &str, qualname: &str) -> bool {
     targets(line).python_in(file).select(qualname).winner.is_some()
 }
 
-/// What a lone line makes of a symbol.
+/// Whether a single line selects a symbol.
 fn native(line: &str, path: &str, names: &[&str]) -> bool {
     targets(line).native_in(path).select(names.iter().copied()).winner.is_some()
 }
@@ -165,7 +165,7 @@ fn without_qualified_names_the_last_component_is_matched() {
     assert_eq!(targets.python_in("/b.py").select_by_last_component("f"), selection(None, &[0], Some(0)));
 }
 
-/// With many lines the index is used, with few it is not: the results must agree.
+/// If there are many lines, the index is used; if there are few, it is not. The results must agree.
 #[test]
 fn many_lines_select_what_few_do() {
     let lines: Vec<String> = (0..300)

@@ -22,7 +22,7 @@ impl Program {
     pub(super) fn new(pieces: &[Piece]) -> Result<Self, CompileError> {
         let mut program =
             Self { bytes: Vec::new(), needs: Fingerprint::default(), least: 0, tail: 0, tail_chars: 0 };
-        // The text that is certain to precede the next character.
+        // The text that must precede the next character.
         let mut before = Some(Fingerprint::START);
         for piece in pieces {
             program.push(piece)?;
@@ -79,7 +79,7 @@ impl Program {
         &self.bytes
     }
 
-    /// Its record, if it starts at `start`.
+    /// The record of the program, if its bytes start at `start`.
     pub(super) fn record(&self, start: u32) -> Result<PatternRecord, CompileError> {
         Ok(PatternRecord {
             needs: self.needs,

@@ -1,11 +1,11 @@
-//! Our index against CPython's own compiler, over its standard library.
+//! Compares our index with CPython's own compiler, for its standard library.
 
 use super::*;
 
-/// Every how many-th file is compared, unless the environment variable `SPEED_BUMP_TEST_STEP` says otherwise.
+/// One of this many files is compared. The environment variable `SPEED_BUMP_TEST_STEP` gives another number.
 const STEP: usize = 32;
 
-/// Files of the library in which the grammar or an old compiler is known to go astray.
+/// Files of the library that the grammar or an old compiler is known to get wrong.
 const KNOWN: &[(&str, &str)] = &[
     (
         "/test/test_compile.py",
@@ -14,7 +14,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("3.8/typing.py", "3.8 gives expressions in an implicitly joined f-string the line of another part"),
 ];
 
-/// (co_name, co_firstlineno) to qualified names.
+/// The qualified names for each (`co_name`, `co_firstlineno`).
 type Names = BTreeMap<(String, u32), BTreeSet<String>>;
 
 struct Comparison {
@@ -56,12 +56,13 @@ fn compare(python: &Python, step: usize) -> Comparison {
         comparison.objects += dumped.len();
         let mut expected = Names::new();
         for (name, line, qualname) in dumped {
-            // Code that is never made into a function (in an `assert` of old releases) has a place alone.
+            // Some code never becomes a function (in an `assert` of old releases): it has a place and no
+            // qualified name.
             expected.entry((name, line)).or_default().extend(qualname);
         }
         for ((name, line), qualnames) in expected {
             let found = index.find(&name, i32::try_from(line).unwrap());
-            // Before 3.10 a module starts at its first statement; by name it is found anyway.
+            // Before 3.10 a module starts at its first statement. We then find it by its name alone.
             let is_module = name == "<module>";
             let exact = found.filter(|found| is_module || found.matched_by == MatchedBy::FirstLine);
             let ours: BTreeSet<String> =

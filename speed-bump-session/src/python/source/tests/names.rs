@@ -1,8 +1,8 @@
-//! Names in texts that are made to be difficult, as CPython gives them.
+//! Difficult texts, and the names that CPython gives their code objects.
 
 use super::*;
 
-/// `line co_qualname` of everything but the module.
+/// `line co_qualname` of all code objects except the module.
 fn all(text: &str, minor: u8) -> Vec<String> {
     let index = index(text, minor);
     let objects = index.code_objects().iter().filter(|object| object.name != "<module>");
@@ -149,7 +149,7 @@ type X = int
         "3 K.A",
         "4 X",
     ];
-    // `T` is compiled for its bound, and named like the class it belongs to.
+    // CPython compiles the bound of `T`, and names that code like the class around it.
     assert_eq!(sorted(all(text, 13)), sorted(common));
     assert_eq!(sorted(all(text, 14)), sorted([&common[..], &["2 K.__annotate__"]].concat()));
     assert_eq!(sorted(all(text, 15)), sorted([&common[..], &["2 K.m.__annotate__"]].concat()));
@@ -217,7 +217,7 @@ class B:
     let broken = index(text, 11);
     assert!(broken.has_errors() && !index("def f(): pass\n", 11).has_errors());
     assert_eq!(found(&broken, "f", 2), (vec!["A.f"], MatchedBy::FirstLine));
-    // The grammar loses the class after the error, as `has_errors` warns.
+    // After the error the grammar loses the class, as `has_errors` warns.
     let (qualnames, matched_by) = found(&broken, "g", 8);
     assert!(matched_by == MatchedBy::FirstLine && qualnames.iter().all(|name| name.ends_with('g')));
 }

@@ -1,4 +1,4 @@
-//! Every line that `list` prints selects what it was printed for.
+//! Tests that every line that `list` prints selects its own function.
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ use crate::{
 /// Symbols of several languages, as their compilers write them.
 const SYMBOLS: &str = include_str!("names.txt");
 
-/// A symbol, and all that is printed for it.
+/// A symbol, and the names that are printed for it.
 struct Symbol {
     candidates: Vec<String>,
     shown: String,
@@ -25,14 +25,14 @@ fn symbol(text: &str) -> Symbol {
     Symbol { candidates, shown }
 }
 
-/// The symbols that a line selects in the file that has all of them.
+/// The symbols that a line selects in the file with all of them.
 fn selected(module: &NativeModule<'_>, symbols: &[Symbol]) -> Vec<usize> {
     let named = symbols.iter().enumerate().map(|(at, symbol)| (at, symbol.candidates.iter()));
     let selected = module.select_all(named).into_iter();
     selected.filter(|(_, selection)| selection.winner.is_some()).map(|(at, _)| at).collect()
 }
 
-/// Tries each printed name of each symbol. Returns how many of them were printed unchanged.
+/// Tries each printed name of each symbol. Returns the number of names that were printed unchanged.
 fn try_all(symbols: &[Symbol]) -> Result<usize, TestCaseError> {
     let mut plain = 0;
     for (at, symbol) in symbols.iter().enumerate() {
@@ -67,7 +67,7 @@ fn names_of_all_languages_select_what_they_were_printed_for() {
 }
 
 proptest! {
-    /// For any names in a file.
+    /// Tests random names in a file.
     #[test]
     fn any_names_select_what_they_were_printed_for(
         names in proptest::collection::vec(odd_text(12).prop_filter("a name", |name| !name.is_empty()), 1..5),
