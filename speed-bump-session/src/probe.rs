@@ -1,4 +1,4 @@
-//! Probe sites: choosing them and attaching to them.
+//! Probe sites: choosing them, and attaching to them.
 
 pub mod attach;
 pub(crate) mod code;

@@ -1,7 +1,7 @@
 //! Attaches the probe sites of one process, and detaches them.
 //!
-//! Knows offsets and cookies, not functions or targets. If the kernel has `uprobe_multi` links, all sites of
-//! a file share one; otherwise each site has a perf event of its own.
+//! This module knows offsets and cookies, not functions or targets. If the kernel has `uprobe_multi` links,
+//! all sites of a file share one link. Otherwise each site has its own perf event.
 
 use std::{
     io,
@@ -23,40 +23,40 @@ use crate::{
     units::{FileOffset, Pid},
 };
 
-/// How many links we close at a time if each has its own perf event: the kernel waits for a grace period per
-/// event (some 100 ms), and events that are closed together share it.
+/// How many threads close links at a time if each site has its own perf event. The kernel waits for a grace
+/// period per event (about 100 ms), and events that are closed at the same time share it.
 const CLOSERS: usize = 64;
 
-/// One place to attach to.
+/// One place for a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttachSite {
-    /// Offset into the file.
+    /// Its offset in the file.
     pub offset: FileOffset,
-    /// Offset of the USDT semaphore into the file; the kernel raises it while attached.
+    /// The offset of the USDT semaphore in the file. The kernel raises the semaphore while we are attached.
     pub semaphore: Option<FileOffset>,
-    /// Index into the engine's sites.
+    /// Its number in the engine's list of sites.
     pub site: u32,
 }
 
-/// Sites of one file that share a program.
+/// Sites in one file that run the same program.
 #[derive(Clone, Debug)]
 pub struct SiteGroup {
-    /// File that the sites lie in, open.
+    /// The open file of the sites.
     pub file: Arc<ProbeFile>,
-    /// BPF program that they share.
+    /// The BPF program that runs there.
     pub program: UprobeProgram,
-    /// Where in the file.
+    /// The sites.
     pub sites: Vec<AttachSite>,
 }
 
 /// A site that the kernel refused.
 #[derive(Debug)]
 pub struct RefusedSite {
-    /// Where in the file.
+    /// The site.
     pub site: AttachSite,
-    /// File that the sites lie in, open.
+    /// The open file of the site.
     pub file: Arc<ProbeFile>,
-    /// What the kernel said.
+    /// The kernel's error.
     pub error: io::Error,
 }
 
@@ -74,39 +74,39 @@ pub enum AttachError {
     /// The process ended.
     #[error("process {pid} ended before its probe sites were attached")]
     ProcessGone {
-        /// PID of the process that was to be probed.
+        /// PID of the process.
         pid: Pid,
     },
-    /// The main thread has ended; the kernel finds the memory of a process by it.
+    /// The main thread has ended. The kernel finds the memory of a process through its main thread.
     #[error(
         "process {pid} has ended its main thread while other threads run on, and the kernel puts no probes \
          into such a process: its native functions cannot be delayed. Its Python functions can, through the \
          helper (--entry helper)"
     )]
     MainThreadEnded {
-        /// PID of the process that was to be probed.
+        /// PID of the process.
         pid: Pid,
     },
-    /// A privilege is missing.
+    /// We lack a privilege.
     #[error(
         "not allowed to attach uprobes to process {pid} ({error}): run as root, or with CAP_BPF, CAP_PERFMON \
          and CAP_SYS_PTRACE"
     )]
     Privilege {
-        /// PID of the process that was to be probed.
+        /// PID of the process.
         pid: Pid,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// No file descriptors are left.
+    /// There are no file descriptors left.
     #[error(
         "out of file descriptors with {attached} probe sites attached ({error}): raise `ulimit -n`, or \
          select fewer functions"
     )]
     Descriptors {
-        /// Sites attached before.
+        /// The number of sites that were attached before.
         attached: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -119,7 +119,7 @@ pub struct Attachment {
     sites: usize,
 }
 
-/// A site's event, and the link of a program if that is separate.
+/// A site's event, and the program's link if the kernel has links for perf events.
 #[derive(Debug)]
 struct SingleLink {
     _link: Option<OwnedFd>,
@@ -146,13 +146,14 @@ impl Drop for Attachment {
     }
 }
 
-/// Attaches sites to one process; `process` is its index in the session and becomes a part of every cookie.
+/// Attaches sites to one process. `process` is the number of the process in the session; it becomes part of
+/// every cookie.
 ///
-/// Returns the sites that the kernel refuses; attaches the others. Calls `at_work` after each link: with many
-/// links, an old kernel takes so long that the caller would seem to hang.
+/// Returns the sites that the kernel refuses, and attaches the others. Calls `at_work` after each link: with
+/// many links, an old kernel takes so long that the caller would seem to hang.
 ///
 /// # Errors
-/// Nothing more can be attached at all; everything attached before is detached again.
+/// Nothing can be attached at all. Everything that was attached before is detached again.
 pub fn attach(
     engine: &BpfEngine,
     pid: Pid,
@@ -160,7 +161,7 @@ pub fn attach(
     groups: &[SiteGroup],
     at_work: &dyn Fn(),
 ) -> Result<(Attachment, Vec<RefusedSite>), AttachError> {
-    // The kernel would make the link, and no call would be seen.
+    // The kernel would accept the link, but the probe would see no call.
     let has_sites = groups.iter().any(|group| !group.sites.is_empty());
     if has_sites && Process::open(pid).is_ok_and(|process| process.shown_by() != pid) {
         return Err(AttachError::MainThreadEnded { pid });
@@ -185,11 +186,11 @@ pub fn attach(
     Ok((attaching.attachment, attaching.refused))
 }
 
-/// Attaches sites of a file that only one process and its forked children map, to all of these: a child then
-/// hits them from its first instruction on. `None` if the kernel can only bind links to a process.
+/// Attaches sites to a process and all its forked children, if only these map the file. So a new child hits
+/// the sites from its first instruction on. `None` if the kernel can only bind links to a process.
 ///
 /// # Errors
-/// As [`attach`].
+/// See [`attach`].
 pub fn attach_to_family(
     engine: &BpfEngine,
     pid: Pid,
@@ -217,18 +218,18 @@ struct Attaching<'a> {
     engine: &'a BpfEngine,
     pid: Pid,
     process: u32,
-    /// Whether links are not bound to the process.
+    /// Whether links apply to every process that maps the file.
     everywhere: bool,
     source: Option<UprobeSource>,
     attachment: Attachment,
-    /// Called after each link.
+    /// Is called after each link.
     at_work: &'a dyn Fn(),
     refused: Vec<RefusedSite>,
 }
 
 impl Attaching<'_> {
-    /// One link for all sites. The kernel accepts all or none and does not report which it refuses, so we
-    /// search for refused ones by halving.
+    /// Makes one link for all sites. The kernel accepts all sites or none, and does not report which ones it
+    /// refuses. So we find refused sites by halving the list.
     fn multi(&mut self, group: &SiteGroup, sites: &[AttachSite]) -> Result<(), AttachError> {
         if sites.is_empty() {
             return Ok(());
@@ -244,7 +245,7 @@ impl Attaching<'_> {
             semaphores: &semaphores,
             cookies: &cookies,
         };
-        // One program for all of them; the site number does not matter.
+        // All sites share one program, so the number of the site does not matter.
         let linked = match self.engine.program(group.program, 0) {
             Ok(SiteProgram::Shared(program)) => bpf::link_uprobe_multi(program, &arrays, only),
             Ok(SiteProgram::Own(_)) => Err(io::ErrorKind::Unsupported.into()),
@@ -270,7 +271,7 @@ impl Attaching<'_> {
         }
     }
 
-    /// A perf event and a link for each site.
+    /// Makes a perf event for each site, and a link if the kernel has links for perf events.
     fn single(&mut self, group: &SiteGroup) -> Result<(), AttachError> {
         let source = match self.source {
             Some(source) => source,
@@ -314,7 +315,7 @@ impl Attaching<'_> {
         self.refused.push(RefusedSite { site, file: Arc::clone(&group.file), error });
     }
 
-    /// Returns the error if it concerns a site and not the whole attempt.
+    /// Returns the error if it concerns one site only. Fails if it concerns the whole attach.
     fn fatal(&self, error: io::Error) -> Result<io::Error, AttachError> {
         let pid = self.pid;
         match error.raw_os_error() {

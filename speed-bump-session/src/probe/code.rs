@@ -1,8 +1,8 @@
-//! The code of an open file, for choosing sites.
+//! Reads the code of an open file, for choosing sites.
 //!
-//! We read the file piece by piece, and do not map it: any process that may write the file may truncate it,
-//! and access to memory beyond its end raises SIGBUS. A piece that can no longer be read is an error of the
-//! whole file ([`CodeFile::check`]), since an unseen branch could make a site look safe.
+//! We read the file piece by piece, and do not map it. Any process that may write the file may truncate it,
+//! and then access to mapped memory beyond its end raises SIGBUS. If a piece can no longer be read, the whole
+//! file is in error ([`CodeFile::check`]), since an unseen branch could make a site look safe.
 
 use std::{cell::OnceCell, ops::Range};
 
@@ -16,12 +16,12 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct CodeFile {
     elf: ElfFile,
-    /// The error of the first piece that could not be read.
+    /// The error for the first piece that could not be read.
     unread: OnceCell<ElfError>,
 }
 
 impl CodeFile {
-    /// Takes a file.
+    /// Takes an ELF file.
     pub(crate) fn new(elf: ElfFile) -> Self {
         Self { elf, unread: OnceCell::new() }
     }
@@ -29,7 +29,7 @@ impl CodeFile {
     /// The executable segments and the symbols in them.
     ///
     /// # Errors
-    /// The tables are corrupt, or larger than our limits.
+    /// The tables of the file are corrupt, or larger than our limits.
     pub(crate) fn code(&self) -> Result<CodeMap<'_>, ElfError> {
         let executable = self.elf.segments().iter().filter(|segment| segment.executable);
         let segments = executable.map(|segment| {
@@ -45,10 +45,10 @@ impl CodeFile {
         Ok(CodeMap::in_file(self, segments, symbols, landing_pads).with_got(self.got()?))
     }
 
-    /// Checks that all requested code could be read.
+    /// Checks that all requested pieces could be read.
     ///
     /// # Errors
-    /// The file changed meanwhile.
+    /// The file changed while we read it.
     pub(crate) fn check(self) -> Result<(), ElfError> {
         self.unread.into_inner().map_or(Ok(()), Err)
     }
@@ -80,7 +80,7 @@ impl CodeFile {
 impl ReadCode for CodeFile {
     fn read_code(&self, address: VirtualAddress, buffer: &mut [u8]) -> usize {
         self.elf.read_code(address, buffer).unwrap_or_else(|error| {
-            // Only the first is reported.
+            // `set` keeps only the first error.
             let _ = self.unread.set(error);
             0
         })

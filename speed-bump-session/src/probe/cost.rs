@@ -1,5 +1,5 @@
 //! The cost of probes on this machine, by the kind of instruction at their site.
-//! [`calibrate`](crate::calibrate) measures it; this is the result.
+//! [`calibrate`](crate::calibrate) measures it, and this module holds the result.
 
 use std::{cell::OnceCell, fmt};
 
@@ -9,40 +9,41 @@ use speed_bump_abi::Coldness;
 use super::site::SiteKind;
 use crate::{engine::bpf::Form, units::Nanos};
 
-/// The time that the helper adds to a matching call on its way to the stub (docs/internals/helper.md).
+/// The time that the helper adds to a matching call before the call reaches the stub
+/// (docs/internals/helper.md).
 pub const HELPER_COST: Nanos = Nanos(15);
-/// The smallest delays if the helper counts and delays by itself, from the documentation: without a trap, so
-/// there is no kind of site.
+/// The smallest delays if the helper counts and delays by itself, from the documentation. There is no trap,
+/// so the kind of site does not matter.
 pub const IN_HELPER: Floors = Floors { warm: Nanos(40), cold: Nanos(400) };
 
 /// The smallest possible delays of a call, by the thread's previous activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Floors {
-    /// Shortly after another call.
+    /// The smallest delay shortly after another call.
     pub warm: Nanos,
-    /// After a sleep, or much other code: with cold caches.
+    /// The smallest delay when caches are cold, as after a sleep or much other code.
     pub cold: Nanos,
 }
 
 impl Floors {
-    /// The larger ones of two places.
+    /// For each state of the caches, the larger of the two delays.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self { warm: self.warm.max(other.warm), cold: self.cold.max(other.cold) }
     }
 }
 
-/// The cost of a probe on one kind of instruction for the caller, in ns per call.
+/// The cost of a probe for the caller, on one kind of instruction, in ns per call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SiteCost {
     /// The instruction.
     pub kind: SiteKind,
-    /// A call that is counted and not delayed: the perturbation.
+    /// The time that a counted call takes if it is not delayed: the perturbation.
     pub unselected: Nanos,
     /// The smallest delay that a trigger can add: the floor.
     pub floor: Nanos,
-    /// The cost of a trigger besides the time that the BPF program can see; subtracted from each delay.
+    /// The part of a trigger's cost that the BPF program cannot measure. It is subtracted from each delay.
     pub overhead: Nanos,
 }
 
@@ -64,7 +65,7 @@ impl CostTable {
         Self { form, costs: Vec::new(), coldness, nop5_survives_forks: false, signal: None }
     }
 
-    /// The smallest delays at a kind of site.
+    /// The smallest delays at a site of this kind.
     pub fn floors(&self, kind: SiteKind) -> Floors {
         let warm = self.cost(kind).floor;
         let [way_in, _] = &self.coldness;
@@ -76,27 +77,28 @@ impl CostTable {
         self.form
     }
 
-    /// How to recognise a trap with cold caches, and what it costs in addition, for the way in and the way
-    /// back.
+    /// How to recognise a trap with cold caches, and how much more it costs: on the way into the kernel, and
+    /// on the way back.
     pub fn coldness(&self) -> [Coldness; Coldness::WAYS] {
         self.coldness
     }
 
-    /// The time to deliver a signal and return from its handler; absent until it is
+    /// The time to deliver a signal and return from its handler. Absent until it is
     /// [measured](crate::calibrate::measure_signal).
     pub fn signal(&self) -> Option<Nanos> {
         self.signal
     }
 
-    /// The helper's stub that costs less here. The five-byte nop is optimised from Linux 6.18 on, and
-    /// single-stepped before. If forked children would not survive that, it is not used.
+    /// The form of the helper's stub that costs less here. From Linux 6.18 on the kernel optimises the
+    /// five-byte nop; before, it is single-stepped. If forked children would not survive the optimisation, we
+    /// do not use this nop.
     pub fn stub(&self) -> SiteKind {
         let [nop5, nop] = [SiteKind::Nop5, SiteKind::Nop].map(|kind| self.price(kind));
         if nop5 < nop { SiteKind::Nop5 } else { SiteKind::Nop }
     }
 
-    /// The cost of a probe on this kind of instruction, for choosing among several: infinite if forked
-    /// children would die of it.
+    /// The cost of a probe on this kind of instruction, for choosing among several. Infinite if forked
+    /// children would die of the probe.
     pub fn price(&self, kind: SiteKind) -> Nanos {
         if self.survives_forks(kind) { self.cost(kind).floor } else { Nanos(u64::MAX) }
     }
@@ -112,15 +114,17 @@ impl CostTable {
         &self.costs
     }
 
-    /// Whether a forked child survives a probe on this kind that its parent had at the fork.
+    /// Whether a forked child survives a probe on this kind of instruction if its parent had the probe when
+    /// it forked.
     ///
-    /// Linux 6.18 rewrites a 5-byte nop to a call of a page. Children inherit the call, but not the page: a
-    /// child that executes it before we attach to the child, or without us attaching at all, dies of SIGSEGV.
+    /// Linux 6.18 rewrites a 5-byte nop to a call into a special page. Children inherit the call, but not the
+    /// page. So a child dies of SIGSEGV if it executes the call before we attach to the child, or if we never
+    /// attach to it.
     pub fn survives_forks(&self, kind: SiteKind) -> bool {
         kind != SiteKind::Nop5 || self.nop5_survives_forks
     }
 
-    /// The cost of one kind; a kind that cannot be measured here counts as single-stepped.
+    /// The cost of one kind. If it cannot be measured here, it counts as single-stepped.
     pub fn cost(&self, kind: SiteKind) -> SiteCost {
         let find = |kind| self.costs.iter().find(|cost| cost.kind == kind).copied();
         find(kind).or_else(|| find(SiteKind::SingleStep)).unwrap_or(SiteCost {
@@ -132,7 +136,7 @@ impl CostTable {
     }
 }
 
-/// The machine's costs, for sessions that need any: without a probe there is nothing to measure.
+/// The machine's costs, for sessions that need them. Sessions without probes need not measure.
 pub struct Costs {
     form: Form,
     table: OnceCell<CostTable>,
@@ -141,8 +145,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Costs that are known, or otherwise measured on first use. `form`: the form that the kernel should
-    /// support.
+    /// Costs that are known, or are measured on first use. `form` is the form that the kernel should support.
     pub fn new(
         form: Form,
         known: Option<CostTable>,
@@ -168,12 +171,12 @@ impl Costs {
         self.form
     }
 
-    /// The table. Measures now, if it is not known.
+    /// The table. Measures now if the costs are not known.
     pub fn table(&self) -> &CostTable {
         self.table.get_or_init(|| (self.measure)(self.form))
     }
 
-    /// The table, if it is known.
+    /// The table, if the costs are known.
     pub fn known(&self) -> Option<&CostTable> {
         self.table.get()
     }
@@ -230,11 +233,11 @@ mod tests {
         costs.set(machine(&[(SiteKind::Push, 600)], true));
         costs.set_tick_ns(7);
         assert_eq!((floor(&costs), costs.tick_ns()), (Nanos(600), 7));
-        // If the table is known, it decides the form.
+        // A known table decides the form.
         assert_eq!(Costs::measured(machine(&[], true)).form(), Form::Multi);
     }
 
-    /// A machine on which probes on one kind have this cost; the other kinds are unknown.
+    /// A machine on which probes have these costs. The costs of other kinds are unknown.
     fn machine(floors: &[(SiteKind, u64)], nop5_survives_forks: bool) -> CostTable {
         let cost = |&(kind, floor): &(SiteKind, u64)| SiteCost {
             kind,
@@ -270,7 +273,7 @@ mod tests {
         }
         assert_eq!(machine.costs().len(), 2);
         assert_eq!((machine.form(), machine.signal()), (Form::Multi, None));
-        // Not even that: we invent no cost.
+        // If not even the cost of a single step is known, we invent no cost.
         let nothing = self::machine(&[], true).cost(SiteKind::Call);
         let free =
             SiteCost { kind: SiteKind::Call, unselected: Nanos(0), floor: Nanos(0), overhead: Nanos(0) };

@@ -1,7 +1,8 @@
-//! A file that a process maps, kept open.
+//! A file that a process maps. We keep it open.
 //!
-//! Paths may be renamed, replaced or unreachable from our mount namespace, and the process that maps the file
-//! may end. The descriptor stays the one file that we inspected, and we pass that to the kernel.
+//! A path may be renamed, replaced, or unreachable from our mount namespace, and the process that maps the
+//! file may end. The descriptor always means the file that we inspected, and we pass this descriptor to the
+//! kernel.
 
 use std::{
     ffi::{CStr, CString},
@@ -32,10 +33,11 @@ pub struct ProbeFile {
 }
 
 impl ProbeFile {
-    /// Takes an open file that mappings number like `fstat`, and the path by which the process knows it.
+    /// Takes an open file, and the path by which the process knows it. The number that mappings show for the
+    /// file must be that of `fstat`.
     ///
     /// # Errors
-    /// What `fstat` returns.
+    /// The error of `fstat`.
     pub fn new(file: File, path: PathBuf) -> io::Result<Self> {
         let metadata = file.metadata()?;
         let id = FileId { device: metadata.dev(), inode: metadata.ino() };
@@ -47,7 +49,7 @@ impl ProbeFile {
     /// Takes a file that a process maps.
     ///
     /// # Errors
-    /// What `fstat` returns.
+    /// The error of `fstat`.
     pub fn mapped(open: &OpenFile, mapped: &MappedFile) -> io::Result<Self> {
         let file = Self::new(open.file().try_clone()?, mapped.path_in_process.clone())?;
         Ok(Self { identity: mapped.identity, elsewhere: open.elsewhere().map(Path::to_owned), ..file })
@@ -58,28 +60,28 @@ impl ProbeFile {
         &self.file
     }
 
-    /// Device and inode: two paths to one file have the same.
+    /// Device and inode. They are the same for all paths to the file.
     pub fn id(&self) -> FileId {
         self.id
     }
 
-    /// Its number in the process's mappings: overlayfs may give the file that it shows and the file below the
-    /// same number.
+    /// The number of the file in the process's mappings. Overlayfs may show the same number for its own file
+    /// and for the file below.
     pub fn identity(&self) -> FileIdentity {
         self.identity
     }
 
-    /// Our own path to it, if the process's path leads to another file.
+    /// Our own path to the file, if the process's path leads to another file.
     pub fn elsewhere(&self) -> Option<&Path> {
         self.elsewhere.as_deref()
     }
 
-    /// The path by which the process knows it: for people and patterns, not for opening.
+    /// The path by which the process knows the file. It is for reports and patterns, not for opening.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path for the kernel: our own descriptor.
+    /// The path that we give the kernel: that of our own descriptor.
     pub fn attach_path(&self) -> &CStr {
         &self.attach_path
     }

@@ -1,13 +1,14 @@
-//! Checks that breakpoints are where probes were attached, by reading the process's memory.
+//! Checks that there are breakpoints where probes were attached, by reading the process's memory.
 //!
-//! The kernel attaches to an inode, and also accepts one that the process does not map: it then waits for a
-//! process to map it, and nothing is ever counted. Cases are a file that overlayfs has copied since it was
-//! mapped, shared mappings, and file systems that map another file than they show.
+//! The kernel attaches to an inode, and also accepts an inode that the process does not map. Then it waits
+//! until a process maps that inode, and no call is ever counted. This happens with a file that overlayfs has
+//! copied since the process mapped it, with shared mappings, and with file systems that map another file than
+//! they show.
 //!
-//! Processes end, replace their images and unmap files while we check. Only if memory still maps the file on
-//! a second check do we conclude that a breakpoint is missing. A breakpoint that is there may be another
-//! tool's; so if overlayfs may have copied a file, we compare its pages, too. We check one site of a file:
-//! the kernel inserts all breakpoints of a link or none.
+//! Processes end, replace their images and unmap files while we check. So a breakpoint counts as missing only
+//! if memory still maps the file after several checks. A breakpoint that we find may be another tool's. So if
+//! overlayfs may have copied a file, we also compare its pages. We check one site of a file: the kernel
+//! inserts all breakpoints of a link or none.
 
 use std::{os::unix::fs::FileExt as _, path::PathBuf, thread, time::Duration};
 
@@ -17,26 +18,26 @@ use crate::{
     units::{FileOffset, Pid, VirtualAddress},
 };
 
-/// Checks before a breakpoint counts as missing, and the pause between them.
+/// The number of checks before a breakpoint counts as missing, and the pause between them.
 const LOOKS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(5);
-/// Bytes at a site that we compare.
+/// The number of bytes at a site that we compare.
 const CODE_BYTES: usize = 5;
 
-/// A breakpoint that is missing.
+/// A breakpoint is missing.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "process {pid}: a probe was attached at {}+{offset}, and no breakpoint is in the process's memory there, \
      so that no call would be counted: {cause}", .path.display()
 )]
 pub struct NotInPlace {
-    /// PID of the process that was probed.
+    /// PID of the process.
     pub pid: Pid,
     /// The file as the process sees it.
     pub path: PathBuf,
-    /// The site.
+    /// The offset of the site in the file.
     pub offset: FileOffset,
-    /// Why, and the way out.
+    /// The reason, and the way out.
     pub cause: Cause,
 }
 
@@ -50,7 +51,7 @@ pub enum Cause {
          the tool finds the file that it runs"
     )]
     Copied,
-    /// It is not.
+    /// The file is not on overlayfs.
     #[error(
         "the process maps the file shared (MAP_SHARED), or has written over its code, or the file system \
          maps another file than it shows; the kernel probes none of these: run the program from another file \
@@ -59,8 +60,8 @@ pub enum Cause {
     Unknown,
 }
 
-/// Checks for a breakpoint in each file, at the first of its sites that the process maps executable. It is
-/// not an error if the process, or its mapping of a file, is gone.
+/// Checks for a breakpoint in each file, at the first of its sites that the process maps executable. If the
+/// process or its mapping of a file is gone, that is no error.
 ///
 /// # Errors
 /// A breakpoint is missing in one of the files.
@@ -92,7 +93,7 @@ pub fn check<'f>(
     Err(NotInPlace { pid: process.pid(), path: file.path().to_owned(), offset, cause })
 }
 
-/// The first site that the process maps, if it has no breakpoint.
+/// Returns the first site that the process maps, if it has no breakpoint.
 fn missing(
     process: &Process,
     memory: &Memory,
@@ -104,20 +105,22 @@ fn missing(
     let (offset, places) =
         offsets.iter().map(|offset| (*offset, places(offset))).find(|(_, places)| !places.is_empty())?;
     if mapped.is_copied(process, file.file()) {
-        // There may be a breakpoint anyway: a forked process has its parent's, which have no effect in it.
+        // There may be a breakpoint anyway: a forked process has the breakpoints of its parent, which have no
+        // effect in it.
         return Some(offset);
     }
     let mut code = [0; CODE_BYTES];
-    // Shorter at the end of the file: the rest stays zero, and then matches only zeros.
+    // At the end of the file we read fewer bytes. The rest of the buffer stays zero.
     file.file().read_at(&mut code, offset.0).ok()?;
-    // If the file is mapped more than once, one mapping suffices to show that the kernel has found it.
+    // If the file is mapped more than once, a breakpoint in one mapping shows that the kernel has found the
+    // process.
     let found = places.iter().map(|place| is_breakpoint(memory, *place, code));
     let found: Vec<bool> = found.collect::<Option<_>>()?;
     (!found.contains(&true)).then_some(offset)
 }
 
-/// Whether there is a breakpoint at an address; `code` are the file's bytes there. `None` if nothing can be
-/// read.
+/// Whether there is a breakpoint at an address. `code` has the file's bytes there. `None` if the memory
+/// cannot be read.
 #[cfg(target_arch = "x86_64")]
 fn is_breakpoint(memory: &Memory, place: VirtualAddress, code: [u8; CODE_BYTES]) -> Option<bool> {
     let mut now = [0; CODE_BYTES];
@@ -126,16 +129,17 @@ fn is_breakpoint(memory: &Memory, place: VirtualAddress, code: [u8; CODE_BYTES])
     if first == [INT3] {
         return Some(true);
     }
-    // From Linux 6.18 on a breakpoint on a long nop becomes a call, or an intermediate form of one.
+    // From Linux 6.18 on, the kernel turns a breakpoint on a long nop into a call, in several steps.
     let is_long_nop = matches!(code, [0x0f, 0x1f, ..] | [0x66, ..]);
     Some(is_long_nop && memory.read_exact(place, &mut now).is_ok() && now != code)
 }
 
-/// `int3`, which the kernel inserts (`UPROBE_SWBP_INSN` in arch/x86/include/asm/uprobes.h).
+/// `int3`: the kernel inserts it (`UPROBE_SWBP_INSN` in arch/x86/include/asm/uprobes.h).
 #[cfg(target_arch = "x86_64")]
 const INT3: u8 = 0xcc;
 
-/// The same for AArch64: `brk #5` (`UPROBE_SWBP_INSN` in arch/arm64/include/asm/uprobes.h).
+/// Whether there is `brk #5` at an address, which the kernel inserts on AArch64 (`UPROBE_SWBP_INSN` in
+/// arch/arm64/include/asm/uprobes.h).
 #[cfg(target_arch = "aarch64")]
 fn is_breakpoint(memory: &Memory, place: VirtualAddress, _code: [u8; CODE_BYTES]) -> Option<bool> {
     const BRK_5: u32 = 0xd420_00a0;

@@ -1,6 +1,6 @@
-//! A plan: which functions the targets select in one process image, and where to put the probes for them.
+//! A plan: the functions that targets select in one program image, and the sites of their probes.
 //!
-//! Resolving makes plans and attaches nothing; the session carries them out and resolves nothing.
+//! Resolving makes plans and attaches nothing. The session carries plans out, and resolves nothing.
 
 use std::{collections::HashSet, fmt, path::PathBuf, sync::Arc};
 
@@ -23,7 +23,7 @@ use crate::{
 pub enum Entry {
     /// A uprobe in the native function itself.
     Symbol,
-    /// A uprobe at the locations of a USDT probe; CPython's `function__entry` too.
+    /// A uprobe at the locations of a USDT probe, including CPython's `function__entry`.
     Usdt,
     /// A uprobe on CPython's evaluator, which CPython's perf trampolines call.
     PerfMap,
@@ -52,17 +52,17 @@ impl fmt::Display for Entry {
     }
 }
 
-/// A function that a target selected, with the facts that reports show. Functions of several processes that
-/// agree in all of these are one.
+/// A function that a target selects, with the facts that reports show. If functions of several processes have
+/// the same facts, they count as one function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SelectedFunction {
-    /// The target that selected it.
+    /// The target that selects it.
     pub target: TargetIndex,
-    /// Symbol, qualified name, or `provider:name`.
+    /// The symbol, the qualified name, or `provider:name`.
     pub name: String,
-    /// Its file, as the process sees it.
+    /// The function's file, as the process sees it.
     pub file: PathBuf,
-    /// The line of its definition, where known.
+    /// The line of the definition, if known.
     pub line: Option<u32>,
 }
 
@@ -71,21 +71,21 @@ pub struct SelectedFunction {
 pub struct PlannedExit {
     /// Offset of the probed instruction in the file, in bytes.
     pub offset: FileOffset,
-    /// The instruction there, which decides the cost.
+    /// The kind of the instruction, which decides the cost.
     pub kind: SiteKind,
-    /// The condition under which it leaves the function.
+    /// The condition under which the instruction leaves the function.
     pub condition: Condition,
 }
 
 /// Whether calls at a site are timed.
 #[derive(Clone, Debug, Default)]
 pub enum Timing {
-    /// Not requested, or meaningless there.
+    /// Timing was not requested, or has no meaning at this site.
     #[default]
     NotAsked,
-    /// Calls end here.
+    /// Calls are timed. They end at these places.
     Exits(Vec<PlannedExit>),
-    /// Not possible, for this reason.
+    /// Calls cannot be timed, for this reason.
     Impossible(String),
 }
 
@@ -102,27 +102,28 @@ impl Timing {
 /// A place for one probe.
 #[derive(Clone, Debug)]
 pub struct PlannedSite {
-    /// File that the site lies in, open.
+    /// The open file of the site.
     pub file: Arc<ProbeFile>,
-    /// Offset in the file.
+    /// The offset in the file.
     pub offset: FileOffset,
     /// The USDT semaphore to raise.
     pub semaphore: Option<FileOffset>,
-    /// Position in [`Plan::functions`]; `None` where each call names its function.
+    /// The position of the function in [`Plan::functions`]; `None` if the site serves several functions.
     pub function: Option<usize>,
-    /// The program to run there.
+    /// The program that runs there.
     pub program: UprobeProgram,
-    /// The instruction there, which decides the cost.
+    /// The kind of the instruction, which decides the cost.
     pub kind: SiteKind,
     /// The instruction, disassembled.
     pub instruction: String,
-    /// Bytes between the stack pointer there and the return address; for `perf-map` and for timed calls.
+    /// The distance from the stack pointer at the site to the return address, in bytes. Only for `perf-map`
+    /// and for timed calls.
     pub stack_delta: u32,
     /// The locations of the probe's arguments; only for `function__entry`.
     pub arguments: [ArgumentSpec; 3],
-    /// Why there is no cheaper site, or another remark.
+    /// Why the function has no cheaper site, or another remark.
     pub remark: Option<String>,
-    /// Whether calls are timed.
+    /// Whether and how calls are timed.
     pub timing: Timing,
 }
 
@@ -131,77 +132,77 @@ pub struct PlannedSite {
 pub struct PlannedFunction {
     /// The function as reports name it.
     pub selected: SelectedFunction,
-    /// Its other names: aliases, demangled forms.
+    /// The function's other names: aliases, demangled forms.
     pub aliases: Vec<String>,
     /// Other symbols of the same code, as the file writes them.
     pub symbols: Vec<String>,
-    /// How its calls become visible.
+    /// How the function's calls become visible.
     pub entry: Entry,
-    /// Later lines of the targets file that would have selected it, too.
+    /// Later lines of the targets file that also match the function.
     pub shadowed: Vec<TargetIndex>,
 }
 
 /// How the process's Python functions become visible.
 #[derive(Clone, Debug)]
 pub enum PythonPlan {
-    /// No target is for Python functions.
+    /// No target names Python functions.
     NotAsked,
-    /// Through this source.
+    /// Calls become visible through an entry source.
     Source {
-        /// How calls become visible.
+        /// The entry source.
         source: EntrySource,
         /// The interpreter's version.
         version: PythonVersion,
-        /// For the helper: the stub's instruction that calls will run into, which decides the cost. It is in
-        /// none of the sites, as the helper is not in the process yet.
+        /// For the helper: the instruction in the stub that calls will execute, which decides the cost. It is
+        /// not in the list of sites, as the helper is not in the process yet.
         stub: Option<SiteKind>,
     },
-    /// Not visible, with the reason and the way out.
+    /// Calls cannot be made visible. The text has the reason and the way out.
     Impossible(String),
 }
 
-/// A remark about a target: why it selects nothing, or less than it seems to.
+/// A remark about a target: why it selects nothing, or less than expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
-    /// The target, or the process as a whole.
+    /// The target; `None` if the remark is about the whole process.
     pub target: Option<TargetIndex>,
     /// The text.
     pub text: String,
 }
 
-/// A remark that a target would have another kind, by the files below a root directory.
+/// A remark that a target would have another kind if the files below this root directory had decided it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doubt {
     /// The text.
     pub remark: Remark,
-    /// The numbers of the root's mount and of its directory there, if known.
+    /// The numbers of the root's mount and of its directory in that mount, if known.
     pub(crate) root: Option<(u64, u64)>,
 }
 
-/// The selection of the targets in one process image.
+/// What the targets select in one program image.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The program that it was made for; absent from an empty plan.
+    /// The program for which the plan was made; absent in an empty plan.
     pub program: Option<Program>,
-    /// Functions known now. Python functions may appear later.
+    /// The functions that are known now. Python functions may come later.
     pub functions: Vec<PlannedFunction>,
-    /// Where to attach.
+    /// The sites to attach to.
     pub sites: Vec<PlannedSite>,
     /// How Python functions become visible.
     pub python: PythonPlan,
     /// Other remarks.
     pub remarks: Vec<Remark>,
-    /// Files that the process runs and targets name, but that no path leads to: calls in them would not be
-    /// counted.
+    /// Remarks on files that targets name and the process runs, but that we cannot read or open by any path.
+    /// Calls in them would not be counted.
     pub out_of_reach: Vec<Remark>,
-    /// Targets that would have another kind, by the files that this process sees.
+    /// Targets that would have another kind if the files of this process had decided it.
     pub kinds_in_doubt: Vec<Doubt>,
-    /// How much memory the plan takes, in bytes, roughly.
+    /// The memory that the plan takes, in bytes, as an estimate.
     bytes: usize,
 }
 
 impl PlannedFunction {
-    /// How much memory it takes with its sites, in bytes, roughly.
+    /// The memory that the function and its sites take, in bytes, as an estimate.
     pub(super) fn bytes(&self, sites: &[PlannedSite]) -> usize {
         let selected = size_of::<Self>() + self.selected.name.len() + self.selected.file.as_os_str().len();
         let names = self.aliases.iter().chain(&self.symbols);
@@ -234,7 +235,7 @@ impl Plan {
         }
     }
 
-    /// Takes this many bytes, if they are left of [`PLAN_BYTES`].
+    /// Takes room in [`PLAN_BYTES`]. Returns `false`, and takes none, if too little is left.
     pub(super) fn take_room(&mut self, bytes: usize) -> bool {
         let taken = self.bytes.saturating_add(bytes);
         let fits = taken <= PLAN_BYTES;
@@ -247,7 +248,7 @@ impl Plan {
         matches!(self.python, PythonPlan::Source { source: EntrySource::Helper, .. })
     }
 
-    /// Adds the selection of another plan for the same process; its way to Python functions replaces ours.
+    /// Adds what another plan selects in the same process. Its entry source replaces ours.
     pub fn add(&mut self, other: Self) {
         let before = self.functions.len();
         self.functions.extend(other.functions);
@@ -262,7 +263,7 @@ impl Plan {
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 
-    /// Drops the Python functions.
+    /// Drops the sites of Python functions.
     pub fn keep_symbols(&mut self) {
         self.sites.retain(|site| site.function.is_some());
         self.python = PythonPlan::NotAsked;
@@ -278,22 +279,22 @@ impl Plan {
         matches!(self.python, PythonPlan::Source { .. })
     }
 
-    /// Whether a target selects anything.
+    /// Whether this target selects anything.
     pub fn selects(&self, target: TargetIndex) -> bool {
         self.functions.iter().any(|function| function.selected.target == target)
     }
 
-    /// The targets that select anything.
+    /// All targets that select anything.
     pub fn selecting(&self) -> HashSet<TargetIndex> {
         self.functions.iter().map(|function| function.selected.target).collect()
     }
 
-    /// Whether a target selects anything, or would if an earlier one did not.
+    /// Whether a target selects anything, or would do so if earlier targets did not take its functions.
     pub fn would_select(&self, target: TargetIndex) -> bool {
         self.selects(target) || self.functions.iter().any(|function| function.shadowed.contains(&target))
     }
 
-    /// Whether a target selects nothing here, and names a file that no path leads to.
+    /// Whether a target selects nothing here, and a remark says that its file is out of reach.
     pub fn is_out_of_reach(&self, target: TargetIndex) -> bool {
         !self.would_select(target) && self.out_of_reach.iter().any(|remark| remark.target == Some(target))
     }
@@ -303,7 +304,7 @@ impl Plan {
         self.sites.iter().map(|site| 1 + site.timing.exits().len()).sum()
     }
 
-    /// The functions whose calls are not timed although that was requested, and why.
+    /// The functions whose calls cannot be timed although that was requested, and the reason.
     pub fn untimed(&self) -> impl Iterator<Item = (&SelectedFunction, &str)> {
         self.sites.iter().filter_map(|site| match &site.timing {
             Timing::Impossible(why) => Some((&self.functions.get(site.function?)?.selected, why.as_str())),
@@ -311,7 +312,7 @@ impl Plan {
         })
     }
 
-    /// The kinds of the sites at which a target's calls become visible; `kind` is the target's.
+    /// The kinds of the sites at which a target's calls become visible. `kind` is the target's kind.
     pub fn kinds_of(&self, target: TargetIndex, kind: TargetKind) -> impl Iterator<Item = SiteKind> {
         let stub = match self.python {
             PythonPlan::Source { stub, .. } if kind == TargetKind::Python => stub,
@@ -320,7 +321,7 @@ impl Plan {
         let sites = self.sites.iter().filter_map(move |site| {
             let concerns = match site.function {
                 Some(position) => self.functions.get(position)?.selected.target == target,
-                // Every Python function's calls pass here.
+                // This site serves all Python functions.
                 None => kind == TargetKind::Python,
             };
             concerns.then_some(site.kind)

@@ -1,7 +1,7 @@
-//! Resolving: from targets and a process to a plan. Attaches nothing and changes nothing.
+//! Resolving: makes a plan from targets and a process. Attaches nothing and changes nothing.
 //!
-//! We work out the selection of a file once and remember it by inode: children that execute the same
-//! programs, and processes that share libraries, then only cost a look-up.
+//! We find the selection in a file once, and remember it by inode. So children that execute the same
+//! programs, and processes that share libraries, only cost a look-up.
 
 mod compiled;
 mod copies;
@@ -45,27 +45,28 @@ use crate::{
 use kinds::DoubtsTold;
 use native::FileSelection;
 
-/// The most files whose selection we remember; each is kept open. A process can map new ones for ever.
+/// The most files whose selection we remember. Each stays open, and a process could map new files for ever.
 const FILES_KNOWN: usize = 512;
-/// The most files of which we remember whether they hold an interpreter.
+/// The most files for which we remember whether they contain an interpreter.
 const INTERPRETERS_KNOWN: usize = 65_536;
 
 /// Why a mapped file could not be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It could not be opened.
+    /// The file could not be opened.
     #[error(transparent)]
     Open(#[from] MappedFileError),
-    /// It could not be examined.
+    /// The file could not be read.
     #[error("cannot examine it: {0}")]
     Io(io::Error),
-    /// It is not an ELF file that we can read.
+    /// The file is not an ELF file that we understand.
     #[error(transparent)]
     Elf(#[from] ElfError),
 }
 
 impl FileError {
-    /// Whether the process runs the file, and no path leads to it, or no time was left to read it.
+    /// Whether calls in the file are missed: the process runs the file, but no path leads to it, or there was
+    /// no time to read it.
     pub fn is_out_of_reach(&self) -> bool {
         match self {
             Self::Open(error) => matches!(error, MappedFileError::CopiedUp { .. }),
@@ -81,7 +82,7 @@ impl From<io::Error> for FileError {
     }
 }
 
-/// Resolves processes against one set of targets.
+/// Makes plans for processes, all with the same targets.
 pub struct Resolver {
     targets: Arc<Targets>,
     costs: Costs,
@@ -89,20 +90,20 @@ pub struct Resolver {
     may_inject: bool,
     /// Whether native functions are timed.
     times_calls: bool,
-    /// By file, as mappings number it, and by whether the process has a shadow stack, which forbids some
-    /// sites.
+    /// The selection in each file. The key is the file, its number in mappings, and whether the process has a
+    /// shadow stack, which forbids some sites.
     files: RefCell<HashMap<(FileId, FileIdentity, bool), Arc<FileSelection>>>,
     interpreters: RefCell<HashMap<FileId, Option<Interpreter>>>,
     known: KnownFunctions,
     doubts_remarked: DoubtsTold,
     doubts_told: DoubtsTold,
     effort: Effort,
-    /// The time for explaining why targets select nothing; separate from the time for reading.
+    /// The time for explaining why targets select nothing. It does not count as time for reading.
     explaining: Effort,
 }
 
 impl Resolver {
-    /// A resolver; `entry` and `may_inject` limit the choice of the entry source.
+    /// A resolver. `entry` and `may_inject` limit the choice of the entry source.
     pub fn new(targets: Arc<Targets>, costs: Costs, entry: EntryChoice, may_inject: bool) -> Self {
         let (files, interpreters, known, effort, explaining) = Default::default();
         let (doubts_remarked, doubts_told) = Default::default();
@@ -129,7 +130,7 @@ impl Resolver {
         self
     }
 
-    /// Plans for timing calls of native functions, if this kernel's programs can do that.
+    /// Plans the timing of native calls, if this kernel's programs can do that.
     #[must_use]
     pub fn timing_calls(mut self, times: bool) -> Self {
         self.times_calls = times && self.form().times_calls();
@@ -141,18 +142,19 @@ impl Resolver {
         self.times_calls
     }
 
-    /// Whether the helper may be injected, and would have something to do.
+    /// Whether the helper may be injected, and there are targets for it.
     pub fn may_inject(&self) -> bool {
         let may_be_chosen = matches!(self.entry, EntryChoice::Auto | EntryChoice::Only(EntrySource::Helper));
         self.may_inject && may_be_chosen && self.targets.has_kind(TargetKind::Python)
     }
 
-    /// The helper's stub that costs less here. If costs are not needed, nothing is attached to it.
+    /// The form of the helper's stub that costs less here. If costs are unknown, nothing is attached to the
+    /// stub, so the form does not matter.
     pub fn stub(&self) -> SiteKind {
         self.costs.known().map_or(SiteKind::Nop, CostTable::stub)
     }
 
-    /// Why a chosen site cannot be used, if so.
+    /// Why a site of this kind would kill forked children; `None` if it would not.
     fn deadly(&self, kind: SiteKind) -> Option<String> {
         (!self.calibration().survives_forks(kind)).then(|| {
             "it can only be probed at a 5-byte nop, which this kernel rewrites to a call that kills forked \
@@ -161,7 +163,7 @@ impl Resolver {
         })
     }
 
-    /// Targets that are resolved.
+    /// The targets of the plans.
     pub fn targets(&self) -> &Targets {
         &self.targets
     }
@@ -171,7 +173,7 @@ impl Resolver {
         &self.targets
     }
 
-    /// Resolves against other targets from here on.
+    /// Makes plans with other targets from now on.
     pub fn set_targets(&mut self, targets: Arc<Targets>) {
         self.targets = targets;
         self.files.get_mut().clear();
@@ -179,27 +181,27 @@ impl Resolver {
         self.doubts_told.forget();
     }
 
-    /// The time for reading files, in all processes.
+    /// The time that is left for reading files, in all processes.
     pub fn effort(&self) -> &Effort {
         &self.effort
     }
 
-    /// The time for reading files to explain why targets select nothing.
+    /// The time that is left for reading files to explain why targets select nothing.
     pub fn explaining(&self) -> &Effort {
         &self.explaining
     }
 
-    /// The cost of probes here. Measures it now, if it is not known.
+    /// The cost of probes here. Measures it now if it is not known.
     pub fn calibration(&self) -> &CostTable {
         self.costs.table()
     }
 
-    /// The costs that are known.
+    /// The costs, if they are known.
     pub fn costs(&self) -> &Costs {
         &self.costs
     }
 
-    /// The costs, for learning more.
+    /// The costs, for changing them.
     pub fn costs_mut(&mut self) -> &mut Costs {
         &mut self.costs
     }
@@ -214,18 +216,18 @@ impl Resolver {
         self.costs.known().and_then(CostTable::signal)
     }
 
-    /// Works out what the targets select in a process.
+    /// Finds what the targets select in a process.
     ///
     /// # Errors
-    /// The process cannot be inspected. A fault of a single file is a remark in the plan.
+    /// The process cannot be inspected. If only one file cannot be read, that becomes a remark in the plan.
     pub fn plan(&self, process: &Process) -> Result<Plan, ProcessError> {
         self.plan_at_start(process, None)
     }
 
-    /// Works out only how the Python functions of a process become visible if the helper does not work there.
+    /// Finds how the Python functions of a process become visible if the helper does not work there.
     ///
     /// # Errors
-    /// As [`plan`](Self::plan).
+    /// See [`plan`](Self::plan).
     pub fn plan_without_helper(&self, process: &Process, why: &str) -> Result<Plan, ProcessError> {
         let mut plan = Plan::empty();
         if self.targets.has_kind(TargetKind::Python) {
@@ -235,12 +237,12 @@ impl Resolver {
         Ok(plan)
     }
 
-    /// Works out the selection in a process that has just executed its program: an interpreter there may
-    /// still switch on the trampolines that its relatives have, if `of_relatives` is
-    /// [`EntrySource::PerfMap`].
+    /// Finds what the targets select in a process that has just executed its program. If `of_relatives` is
+    /// [`EntrySource::PerfMap`], its interpreter may still switch on trampolines, as those of its relatives
+    /// did.
     ///
     /// # Errors
-    /// As [`plan`](Self::plan).
+    /// See [`plan`](Self::plan).
     pub fn plan_at_start(
         &self,
         process: &Process,
@@ -266,7 +268,7 @@ impl Resolver {
         Ok(plan)
     }
 
-    /// Adds the selection of the native and USDT targets in one file.
+    /// Adds what native and USDT targets select in one file.
     fn plan_file(
         &self,
         process: &Process,
@@ -322,7 +324,7 @@ impl Resolver {
             .map(|(index, _)| index)
     }
 
-    /// The selection in a file, remembered from the first call.
+    /// What the targets select in a file. Remembers it after the first call.
     fn selection(
         &self,
         process: &Process,
@@ -346,17 +348,17 @@ impl Resolver {
     }
 }
 
-/// The error that a file is not read, as others took too long.
+/// The error for a file that is not read because other files took too much time.
 fn unread(file: &ProbeFile, why: Exhausted) -> ElfError {
     ElfError { path: file.path().to_owned(), kind: why.into() }
 }
 
-/// Opens the very file that the process maps.
+/// Opens exactly the file that the process maps.
 fn probe_file(process: &Process, mapped: &MappedFile) -> Result<ProbeFile, FileError> {
     Ok(ProbeFile::mapped(&mapped.open(process)?, mapped)?)
 }
 
-/// An open file as ELF.
+/// Reads an open file as ELF.
 fn elf_of(file: &ProbeFile) -> Result<ElfFile, FileError> {
     Ok(ElfFile::from_file(file.file().try_clone()?, file.path())?)
 }

@@ -1,24 +1,24 @@
-//! The cheapest correct site of a function: where a uprobe counts every call exactly once, at the lowest
-//! cost.
+//! Chooses the cheapest correct site of a function: a uprobe there counts every call exactly once, at the
+//! lowest cost.
 //!
 //! A uprobe on an instruction that the kernel emulates costs a twentieth of one on an instruction that it
-//! single-steps, and most functions start with one of the latter. So we decode the instructions that a call
-//! must run through once, from the entry to the first transfer of control, and take the cheapest of them that
-//! no other code reaches. In doubt we take the entry. Nothing here attaches or measures: the caller gives the
-//! cost of each kind.
+//! single-steps, and the first instruction of most functions is single-stepped. So we decode the instructions
+//! that every call executes once, from the entry to the first transfer of control. Among those that no other
+//! code jumps to, we take the cheapest. In doubt we take the entry. Nothing here attaches or measures: the
+//! caller gives the cost of each kind.
 //!
-//! A site counts exactly once for these reasons, in order of trust:
-//! - No direct branch in the function, in what overlaps it, in its moved pieces (`.cold`), or in what it
-//!   jumps to lands after the entry and at or before the site; no symbol lies there; no code loads an address
-//!   there.
+//! We conclude for these reasons that a site counts exactly once. The most reliable comes first:
+//! - No direct branch lands after the entry and at or before the site. We check the branches in the function,
+//!   in symbols that overlap it, in its moved pieces (`.cold`), and in the code that it jumps to. Also, no
+//!   symbol lies in this range, and no code loads an address in it.
 //! - If not all branches are known (`jmp reg`: switches, computed gotos), we only take sites up to the last
-//!   push that saves a register for the caller. A second pass over that push would save it twice, so
-//!   compilers let no branch land at or before it.
-//! - A function that jumps to its own entry runs through every such site again, the entry included. There a
-//!   turn of the loop looks like a call: [`Exactness`] reports where that is so, or may be.
+//!   push that saves a register for the caller. A second pass over that push would save the register twice,
+//!   so compilers let no branch land at or before it.
+//! - If a function jumps to its own entry, it executes all of these sites again, and the entry too. Then a
+//!   turn of the loop looks like a call: [`Exactness`] reports that this is so, or may be.
 //!
-//! Not considered: code that the process changed after it was mapped, and entries past `endbr64` from other
-//! files, which no linker for x86-64 makes.
+//! We do not consider code that the process changed after it was mapped, or jumps from other files to the
+//! instruction after `endbr64`. No linker for x86-64 makes such jumps.
 
 mod aarch64;
 pub mod calls;
@@ -36,16 +36,16 @@ pub use self::{
 };
 use crate::units::{Nanos, VirtualAddress};
 
-/// The cost class of a uprobe, by the instruction at its site. Which ones are cheap is measured on each
-/// machine.
+/// The cost class of a uprobe, by the instruction at its site. Each machine measures which ones are cheap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SiteKind {
-    /// Five bytes that do nothing, within a page: rewritten to a call from Linux 6.18 on, stepped before.
+    /// Five bytes that do nothing, within a page: rewritten to a call from Linux 6.18 on, single-stepped
+    /// before.
     Nop5,
     /// `90`, also with prefixes: emulated.
     Nop,
-    /// `0F 1F` of another length, or across two pages: emulated from Linux 6.18 on, stepped before.
+    /// `0F 1F` of another length, or across two pages: emulated from Linux 6.18 on, single-stepped before.
     LongNop,
     /// `push` of a 64-bit register: emulated.
     Push,
@@ -55,7 +55,7 @@ pub enum SiteKind {
     Jcc,
     /// A direct `call`: emulated.
     Call,
-    /// Anything else: the kernel single-steps a copy in a page of its own.
+    /// Anything else: the kernel single-steps a copy of the instruction in a special page.
     SingleStep,
 }
 
@@ -91,20 +91,20 @@ impl fmt::Display for SiteKind {
 /// The site of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// The instruction, as the file's headers count.
+    /// The address of the instruction, as in the file's headers.
     pub address: VirtualAddress,
     /// Bytes from the function's entry.
     pub offset_in_function: u32,
-    /// Its cost class.
+    /// The cost class.
     pub kind: SiteKind,
     /// The instruction, disassembled.
     pub instruction: String,
-    /// Bytes from `rsp` at the site, before the instruction runs, to the return address; 0 at the entry.
-    /// `None` where the code up to here moves `rsp` by an amount that it does not show.
+    /// The distance from `rsp` at the site, before the instruction executes, to the return address, in bytes.
+    /// 0 at the entry. `None` if earlier code moves `rsp` by an unknown amount.
     pub stack_delta: Option<u32>,
     /// Whether a call hits it exactly once.
     pub exactness: Exactness,
-    /// Why this site and no other, in a sentence for `list`.
+    /// Why this is the site, as a sentence for `list`.
     pub reason: String,
 }
 
@@ -114,10 +114,10 @@ pub struct Site {
 pub enum Exactness {
     /// Yes.
     Once,
-    /// Nothing shows the contrary, but not every branch is known: an indirect jump could lead to the entry.
+    /// No branch to the entry was found, but not every branch is known: an indirect jump could lead there.
     Unproven,
-    /// No: the function jumps to its own entry, so a turn of that loop, or a tail call of itself, counts as a
-    /// call.
+    /// No: the function jumps to its own entry. So a turn of that loop, or a tail call of the function by
+    /// itself, counts as a call.
     Repeats,
 }
 
@@ -131,10 +131,10 @@ impl fmt::Display for Exactness {
     }
 }
 
-/// Why the kernel accepts no probe on an instruction, or none that leaves the program intact.
+/// Why the kernel accepts no probe on an instruction, or why a probe there would break the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KernelRefusal {
-    /// The bytes are no instruction.
+    /// The bytes are not an instruction.
     #[error("its bytes are no instruction")]
     Undecodable,
     /// `F0`.
@@ -155,10 +155,10 @@ pub enum KernelRefusal {
     /// `mov ss`.
     #[error("the kernel refuses probes on loads of the stack segment")]
     StackSegment,
-    /// `xbegin` and its like.
+    /// `xbegin` and similar instructions.
     #[error("a trap aborts transactions")]
     Transaction,
-    /// Faults in user mode.
+    /// The instruction faults in user mode.
     #[error("it is a privileged instruction")]
     Privileged,
     /// `xchg rax, r8`.
@@ -167,27 +167,29 @@ pub enum KernelRefusal {
     /// `66` before a relative branch.
     #[error("the kernel refuses probes on branches with an operand-size prefix")]
     OperandSizeBranch,
-    /// Not in the kernel's table of instructions.
+    /// The instruction is not in the kernel's table.
     #[error("the kernel does not step this instruction")]
     NotInTable,
 }
 
-/// Why an instruction that every call runs through cannot be a site.
+/// Why an instruction cannot be a site, although every call executes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Exclusion {
-    /// The kernel accepts no probe on it.
+    /// The kernel accepts no probe on the instruction.
     #[error(transparent)]
     Refused(#[from] KernelRefusal),
-    /// It traps several times in one execution.
+    /// The instruction traps several times in one execution.
     #[error("it traps once for each element")]
     TrapsRepeatedly,
-    /// A call, in a process with shadow stacks.
+    /// The instruction is a call, and the process has shadow stacks.
     #[error("kernels that do not push to the shadow stack would kill the process at the return")]
     ShadowStack,
-    /// The kernel may rewrite it to a call, and the function has stored data below `rsp` before.
+    /// The kernel may rewrite the instruction to a call, and earlier code of the function has stored data
+    /// below `rsp`.
     #[error("the kernel may rewrite it to a call, which overwrites what the function stored below rsp")]
     RedZone,
-    /// A branch, or code that may branch, leads between the entry and it, or into it.
+    /// A branch, or code that may be one, leads into the instruction, or between the entry and the
+    /// instruction.
     #[error("code at {from} leads to {to}, so it may run more often than once")]
     Reached {
         /// The branch.
@@ -195,7 +197,7 @@ pub enum Exclusion {
         /// Where it lands.
         to: VirtualAddress,
     },
-    /// Nothing shows that it runs once.
+    /// We cannot show that the instruction executes once per call.
     #[error("it may run more often than once: {0}")]
     Unproven(Doubt),
 }
@@ -206,13 +208,13 @@ pub enum Doubt {
     /// A jump through a register or through memory.
     #[error("where the indirect jump at {0} goes is not known")]
     IndirectJump(VirtualAddress),
-    /// The function contains bytes that are no instruction, or jumps to some.
+    /// The function contains bytes that are not an instruction, or jumps to such bytes.
     #[error("there is no instruction at {0}")]
     Undecodable(VirtualAddress),
-    /// A branch lands in the middle of an instruction: the function contains data, or plays tricks.
+    /// A branch lands in the middle of an instruction: the function contains data, or does something unusual.
     #[error("a branch lands inside the instruction before {0}")]
     InsideInstruction(VirtualAddress),
-    /// More code than we search for branches.
+    /// There is more code than we search for branches.
     #[error("there is too much code to search for branches")]
     TooMuchCode,
     /// Exception handlers may lie in code that no symbol names.
@@ -220,22 +222,22 @@ pub enum Doubt {
     LandingPads,
 }
 
-/// The end of the instructions that every call runs through once.
+/// Why the list of instructions that every call executes once ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LineEnd {
-    /// A jump, call or return: the last of the candidates.
+    /// A jump, call or return: the last candidate.
     Transfer(String),
     /// The end of the function, or of the bytes.
     FunctionEnd,
-    /// Another symbol: another way in.
+    /// Another symbol: other code may enter here.
     Symbol(VirtualAddress),
-    /// Bytes that are no instruction.
+    /// Bytes that are not an instruction.
     Undecodable(VirtualAddress),
-    /// The size is not known, so neither are the branches; only the entry is considered.
+    /// The size of the function is unknown, and so are its branches. Only the entry is a candidate.
     SizeUnknown,
-    /// Long enough.
+    /// The list is long enough.
     Limit,
-    /// No decoder for this architecture.
+    /// There is no decoder for this architecture.
     Architecture,
 }
 
@@ -255,53 +257,53 @@ impl fmt::Display for LineEnd {
     }
 }
 
-/// An instruction that every call runs through.
+/// An instruction that every call executes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Where it lies.
+    /// Its address.
     pub address: VirtualAddress,
-    /// Bytes from the entry.
+    /// The distance from the entry in bytes.
     pub offset: u32,
-    /// Its cost class; also for an excluded candidate.
+    /// The cost class, also for an excluded candidate.
     pub kind: SiteKind,
-    /// Disassembled.
+    /// The instruction, disassembled.
     pub instruction: String,
-    /// As [`Site::stack_delta`].
+    /// See [`Site::stack_delta`].
     pub stack_delta: Option<u32>,
-    /// Why it cannot be a site, if so.
+    /// Why the instruction cannot be a site; `None` if it can.
     pub excluded: Option<Exclusion>,
-    /// Whether a call hits it exactly once, if it is a site.
+    /// Whether a call hits the instruction exactly once, if it is a site.
     pub exactness: Exactness,
 }
 
-/// Every instruction that could be a function's site, with reasons against it.
+/// Every instruction that could be a function's site, with the reasons against it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Analysis {
-    /// In order, the entry first.
+    /// The candidates in order, the entry first.
     pub candidates: Vec<Candidate>,
-    /// What ends them.
+    /// Why the list ends.
     pub end: LineEnd,
-    /// A branch of the function to its own entry.
+    /// A branch in the function to its own entry.
     pub jump_to_entry: Option<VirtualAddress>,
 }
 
 /// Why a function has no site.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SiteRefusal {
-    /// The entry is in no executable segment.
+    /// The entry is not in an executable segment.
     #[error("{0} lies outside the file's executable code: the symbol is no function of this file")]
     OutsideCode(VirtualAddress),
-    /// No instruction that a call runs through accepts a probe.
+    /// No instruction that every call executes accepts a probe.
     #[error(
         "no probe can be placed on the function at {entry}: its first instruction is `{instruction}`, and \
          {exclusion}; probe one of its callers, or what it calls, instead"
     )]
     NoSite {
-        /// The function's entry.
+        /// The address of the function's entry.
         entry: VirtualAddress,
-        /// Instruction at the entry, disassembled.
+        /// The instruction at the entry, disassembled.
         instruction: String,
-        /// What is wrong with it.
+        /// Why it cannot have a probe.
         exclusion: Exclusion,
     },
 }
@@ -309,25 +311,25 @@ pub enum SiteRefusal {
 /// Chooses the site of a function: [`analyse`], then [`Analysis::choose`].
 ///
 /// # Errors
-/// As these two.
+/// See [`analyse`] and [`Analysis::choose`].
 pub fn choose(function: &FunctionCode<'_>, cost: &dyn Fn(SiteKind) -> Nanos) -> Result<Site, SiteRefusal> {
     analyse(function)?.choose(cost)
 }
 
-/// Finds every instruction that each call of a function runs through, and the reasons against it as a site.
+/// Finds every instruction that each call of a function executes, and the reasons why it cannot be a site.
 ///
 /// # Errors
-/// [`SiteRefusal::OutsideCode`] where the function has no bytes.
+/// [`SiteRefusal::OutsideCode`] if the file has no code at the entry.
 pub fn analyse(function: &FunctionCode<'_>) -> Result<Analysis, SiteRefusal> {
     if cfg!(target_arch = "x86_64") { x86_64::analyse(function) } else { aarch64::analyse(function) }
 }
 
 impl Analysis {
-    /// The cheapest candidate, by the measured cost of each kind. A later one must be cheaper by more than a
-    /// tenth, so that noise in the measurement does not move the site.
+    /// The cheapest candidate, by the measured cost of each kind. A later candidate must be cheaper by more
+    /// than a tenth, so that measurement noise does not move the site.
     ///
     /// # Errors
-    /// [`SiteRefusal::NoSite`] where every candidate is excluded.
+    /// [`SiteRefusal::NoSite`] if every candidate is excluded.
     pub fn choose(&self, cost: &dyn Fn(SiteKind) -> Nanos) -> Result<Site, SiteRefusal> {
         let mut best: Option<(&Candidate, u128)> = None;
         for candidate in self.candidates.iter().filter(|candidate| candidate.excluded.is_none()) {
@@ -351,7 +353,7 @@ impl Analysis {
                 instruction: entry.instruction.clone(),
                 exclusion: entry.excluded.unwrap_or(Exclusion::Refused(KernelRefusal::Undecodable)),
             }),
-            // `analyse` always returns an entry; hand-made values need not have one.
+            // `analyse` always returns the entry. A value made by hand may have no candidates.
             (None, None) => Err(SiteRefusal::OutsideCode(VirtualAddress(0))),
         }
     }

@@ -1,38 +1,38 @@
-//! The source of targets.
+//! Where targets come from.
 
 use std::path::PathBuf;
 
 use super::{ParsedTargets, TargetsError, file::contents};
 
-/// The source of targets.
+/// Where targets come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetSource {
     /// A targets file; `-` is standard input.
     File(PathBuf),
     /// The text of a targets file, and its name in messages.
     Text {
-        /// Its name.
+        /// The name in messages.
         name: String,
-        /// Its lines.
+        /// The text, line by line.
         text: String,
     },
-    /// Targets before others: a function that both select belongs to the first.
+    /// Two sources, one before the other: if both select a function, `first` has it.
     Before {
-        /// The first.
+        /// The source whose targets come first.
         first: Box<Self>,
-        /// Targets that have what the first ones leave.
+        /// The source whose targets select what the first ones leave.
         others: Box<Self>,
     },
 }
 
 impl TargetSource {
-    /// Lines, as in a targets file. `name` is their name in messages.
+    /// Takes lines, as in a targets file. `name` is their name in messages.
     pub fn lines<S: AsRef<str>>(name: &str, lines: &[S]) -> Self {
         let lines: Vec<&str> = lines.iter().map(AsRef::as_ref).collect();
         Self::Text { name: name.to_owned(), text: lines.join("\n") }
     }
 
-    /// Reads them. `allow_empty` allows that there are none.
+    /// Reads the targets. With `allow_empty`, it is not an error if there are none.
     ///
     /// # Errors
     /// A file cannot be read, or lines are invalid.
@@ -53,7 +53,7 @@ impl TargetSource {
         let (name, bytes) = contents(path)?;
         Ok(match String::from_utf8(bytes) {
             Ok(text) => Self::Text { name, text },
-            // Reading reports which line that is.
+            // Leaves the error to `read`, which reports the line.
             Err(_) => self,
         })
     }

@@ -1,5 +1,5 @@
-//! Python targets that name functions of a compiled module: Cython's, or another extension's. These are
-//! native code, without interpreter frames.
+//! Explains Python targets that name functions of a compiled module, made by Cython or as another extension.
+//! These functions are native code without interpreter frames.
 
 use std::{borrow::Cow, path::Path};
 
@@ -12,14 +12,14 @@ use crate::{
 
 /// The most lines that we suggest.
 const PROPOSED: usize = 3;
-/// The most compiled modules that we inspect: scientific programs have hundreds.
+/// The most compiled modules that we inspect. Scientific programs have hundreds.
 const LOOKED_AT: usize = 1_024;
-/// Prefixes of Cython's C functions that stand for a function of the module: its entry from Python, its entry
-/// from C, and its body.
+/// Prefixes of the C functions that Cython makes for a function of the module: its entry from Python, its
+/// entry from C, and its body.
 const CYTHON: [&str; 3] = ["__pyx_pw_", "__pyx_f_", "__pyx_pf_"];
 
-/// If a Python target that selects nothing names a compiled module: a remark on that, with lines that select
-/// the functions. `None` if `effort` leaves no time to look.
+/// A remark if a Python target that selects nothing names functions of a compiled module. It has lines that
+/// select the functions. `None` also if `effort` leaves no time for this.
 pub fn compiled(process: &Process, target: &Target, effort: &Effort) -> Option<String> {
     if target.kind != TargetKind::Python {
         return None;
@@ -59,7 +59,7 @@ pub fn compiled(process: &Process, target: &Target, effort: &Effort) -> Option<S
     ))
 }
 
-/// The source files that a mapped file could have been compiled from, if it is a compiled module: `/x/m.py`
+/// The source files from which a mapped file may have been compiled, if it is a compiled module: `/x/m.py`
 /// and `/x/m.pyx` for `/x/m.cpython-311-x86_64-linux-gnu.so`.
 fn module_of(mapped: &MappedFile) -> Option<[String; 2]> {
     let path = &mapped.path_in_process;
@@ -70,7 +70,7 @@ fn module_of(mapped: &MappedFile) -> Option<[String; 2]> {
     Some([format!("{source}.py"), format!("{source}.pyx")])
 }
 
-/// The functions of a file, if it is a Python module: it has an initialiser.
+/// The functions of a file, if it is a Python module: if it has an initialiser.
 fn functions_of(process: &Process, mapped: &MappedFile) -> Option<Functions> {
     let file = probe_file(process, mapped).ok()?;
     let functions = elf_of(&file).ok()?.functions().ok()?;
@@ -79,7 +79,7 @@ fn functions_of(process: &Process, mapped: &MappedFile) -> Option<Functions> {
     is_module.then_some(functions)
 }
 
-/// The symbols of the functions that a target names by their Python names.
+/// The symbols of the functions whose Python names a target matches.
 fn meant(functions: &Functions, target: &Target) -> Vec<String> {
     let Ok(name) = target.name.last_component() else { return Vec::new() };
     let name: Cow<'_, _> = name;
@@ -89,13 +89,13 @@ fn meant(functions: &Functions, target: &Target) -> Vec<String> {
         rest.is_some_and(|rest| python_names(rest).any(|python| name.matches(python)))
     };
     let mut meant: Vec<String> = names.filter(is_meant).map(str::to_owned).collect();
-    // The entry from Python first.
+    // Entries from Python come first.
     let order = |symbol: &str| CYTHON.iter().position(|prefix| symbol.starts_with(prefix));
     meant.sort_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.cmp(b)));
     meant
 }
 
-/// The possible Python names of a Cython symbol: the text after each `_` and the digits that follow it
+/// The names that a Cython symbol may have in Python: the text after each `_` and the digits that follow it
 /// (Cython's `mangle`: `5mymod_3Cls_1run` is the function `run`).
 fn python_names(symbol: &str) -> impl Iterator<Item = &str> {
     let parts = symbol.match_indices('_').filter_map(|(at, _)| symbol.get(at + 1..));

@@ -1,17 +1,17 @@
-//! Programs that move their code to memory of no file shortly after their start.
+//! Programs that soon after their start move their code to anonymous memory.
 //!
-//! A copy of code with breakpoints has breakpoints too, and there they kill: the kernel knows of no probe at
-//! the copy. So we put no probe into such a program before it has moved its code.
+//! If the code has breakpoints, its copy has them too, and there they kill the process: the kernel knows no
+//! probe at the copy. So we put no probe into such a program before it has moved its code.
 
 use std::{os::unix::ffi::OsStrExt as _, time::Duration};
 
 use crate::process::{MappedFile, Process};
 
-/// A program that has run for this long has moved its code, or never will.
+/// After this time, a program has moved its code, or never will.
 const YOUNG: Duration = Duration::from_secs(10);
-/// In a program that BOLT was told to make this way (`--hugify`).
+/// Programs that BOLT makes with `--hugify` have symbols with this prefix.
 const BOLT: &str = "__bolt_hugify";
-/// node's switch (`node --help`), also in NODE_OPTIONS.
+/// The option of node (`node --help`), which NODE_OPTIONS may also give.
 const NODE: &[u8] = b"--use-largepages=";
 
 /// Whether a function with this name shows that its program moves its code.
@@ -19,8 +19,8 @@ pub(super) fn says_so(name: &str) -> bool {
     name.starts_with(BOLT)
 }
 
-/// Why no probe may go into a file that a process executes, if it is about to move its code. `says_so`: one
-/// of its functions shows that.
+/// Why no probe may go into a file: the process executes it, and is about to move its code. `None` if that is
+/// not so. `says_so`: whether a symbol of the file shows that the program moves its code.
 pub(super) fn is_near(process: &Process, mapped: &MappedFile, says_so: bool) -> Option<String> {
     let is_old = || process.age().is_some_and(|age| age > YOUNG);
     let what = if says_so {

@@ -1,4 +1,5 @@
-//! IFUNCs that a target selects: reports what they resolved to in a process, and does not probe them.
+//! Reports the function that an IFUNC resolved to in a process, if a target selects the IFUNC. We do not
+//! probe IFUNCs.
 
 use std::{
     io,
@@ -66,7 +67,7 @@ pub(super) fn explain(
     selected.iter().map(|(target, function)| (*target, sentence(function))).collect()
 }
 
-/// A name for an address in the process, if a symbol or another file has one.
+/// A name for an address in the process, if its file has a symbol there, or it lies in another file.
 fn describe(elf: &ElfFile, path: &Path, mappings: &Mappings, address: VirtualAddress) -> Option<String> {
     let (mapped, offset) = mappings.file_at(address)?;
     if mapped.path_in_process != path {
@@ -77,7 +78,7 @@ fn describe(elf: &ElfFile, path: &Path, mappings: &Mappings, address: VirtualAdd
     Some(format!("`{}`", function.names.canonical().as_str()))
 }
 
-/// All files of the process that can be read as ELF, with their load bias.
+/// All ELF files of the process that can be read, with their load bias.
 fn modules(process: &Process, mappings: &Mappings, effort: &Effort) -> Vec<(PathBuf, ElfFile, LoadBias)> {
     let module = |mapped: &crate::process::MappedFile| {
         let elf = effort.read(|| elf_of(&probe_file(process, mapped).ok()?).ok()).ok()??;

@@ -1,7 +1,7 @@
-//! Decides what lines without a kind select, by the files that the session's processes see, and by no others.
+//! Decides what lines without a kind select. Only the files that the session's processes see decide this.
 //!
-//! A session has one kind for each line. Processes with mounts of their own may see different files at one
-//! path; we report a process in which the line would have had another kind.
+//! Each line has one kind in the whole session. Processes with their own mounts may see different files at
+//! one path. We report a process whose files would have given the line another kind.
 
 use std::{
     cell::RefCell,
@@ -21,28 +21,28 @@ use crate::{
     targets::{KindReason, ParsedTargets, Target, TargetIndex, Targets},
 };
 
-/// The most remarks that we remember, to report each once. A session of containers has some dozens.
+/// The most remarks that we remember, so that we report each once. A session of containers has some dozens.
 const REMARKS_KNOWN: usize = 4_096;
 
-/// The root directory of a process.
+/// The root directory of a process, below which we look up paths.
 struct View {
     root: OwnedFd,
 }
 
-/// The file at a path.
+/// What a path leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Elf,
-    /// Another regular file.
+    /// A regular file that is not ELF.
     Other,
-    /// None that can be read.
+    /// No readable file.
     Nothing,
 }
 
-/// The identity of a root directory: the number of its mount, and that of the directory in it.
+/// The identity of a root directory: the number of its mount, and its own number in that mount.
 type RootId = (u64, u64);
 
-/// The reported targets, each with the root directory below which it would have another kind.
+/// The targets that were reported, each with the root directory below which it would have another kind.
 #[derive(Debug, Default)]
 pub(super) struct DoubtsTold(RefCell<HashSet<(RootId, TargetIndex)>>);
 
@@ -52,13 +52,13 @@ impl View {
         Some(Self { root: root.into() })
     }
 
-    /// The root of a program that we start.
+    /// Our own root, for a program that we start.
     fn own() -> Option<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Some(Self { root: open("/", flags, Mode::empty()).ok()? })
     }
 
-    /// `None` before Linux 5.8, which does not number mounts.
+    /// `None` before Linux 5.8, which does not give the number of a mount.
     fn id(&self) -> Option<RootId> {
         let wanted = StatxFlags::MNT_ID | StatxFlags::INO;
         let found = statx(self.root.as_fd(), "", AtFlags::EMPTY_PATH, wanted).ok()?;
@@ -74,8 +74,8 @@ impl View {
     }
 }
 
-/// Decides the kinds of lines: one whose module part is an absolute path is native if any of these processes
-/// sees an ELF file there. `None`: some line depends on that, and there are no processes.
+/// Decides the kinds of lines. If the module part is an absolute path, the line is native if one of these
+/// processes sees an ELF file there. `None` if a line depends on that, and there are no processes.
 pub(crate) fn decide<'p>(
     parsed: ParsedTargets,
     processes: impl IntoIterator<Item = &'p Process>,
@@ -88,7 +88,7 @@ pub(crate) fn decide<'p>(
     Some(decide_by(parsed, &different(processes.filter_map(View::open))))
 }
 
-/// The same for a command that is not started yet: it starts with the tool's own root.
+/// Decides the kinds of lines for a command that has not started. It will start with our own root.
 pub(crate) fn decide_for_command(parsed: ParsedTargets) -> Targets {
     decide_by(parsed, View::own().as_slice())
 }
@@ -100,7 +100,7 @@ fn decide_by(parsed: ParsedTargets, views: &[View]) -> Targets {
     parsed.decide(|path| elf.contains(path))
 }
 
-/// One view for each root.
+/// One view for each root directory.
 fn different(views: impl Iterator<Item = View>) -> Vec<View> {
     let mut roots = HashSet::new();
     views.filter(|view| view.id().is_none_or(|id| roots.insert(id))).collect()
@@ -115,7 +115,7 @@ fn is_by_file(target: &Target) -> bool {
     }
 }
 
-/// The targets that would have another kind, by the files of one of these processes.
+/// Remarks on targets that would have another kind if the files of one of these processes had decided it.
 pub(crate) fn doubts(targets: &Targets, processes: &[&Process]) -> Vec<Remark> {
     let told = DoubtsTold::default();
     let doubts = processes.iter().flat_map(|process| doubts_of(targets, process));
@@ -164,20 +164,20 @@ impl DoubtsTold {
         told.insert((root, target))
     }
 
-    /// Starts again, for other targets.
+    /// Forgets what was reported, as the targets change.
     pub(super) fn forget(&mut self) {
         self.0.get_mut().clear();
     }
 }
 
 impl Resolver {
-    /// Whether to report a doubt now: once for all processes with one root. Call it only when reporting,
-    /// since a plan may be discarded.
+    /// Whether to report a doubt now: it is reported once for all processes with the same root. Call this
+    /// only when reporting, since a plan may be discarded.
     pub(crate) fn tells(&self, doubt: &Doubt) -> bool {
         self.doubts_told.is_new(doubt)
     }
 
-    /// The targets that would have another kind, by the files of this process.
+    /// Remarks on targets that would have another kind if the files of this process had decided it.
     pub(super) fn kinds_in_doubt(&self, process: &Process) -> Vec<Doubt> {
         doubts_of(&self.targets, process)
     }

@@ -1,5 +1,5 @@
-//! Keeps the functions of files from one preparation to the next: a sweep has several sessions with the same
-//! processes, and reading the symbols of large libraries takes most of the time of preparing one.
+//! Keeps the functions of files from one preparation to the next. A sweep has several sessions with the same
+//! processes, and reading the symbols of large libraries takes most of the time of a preparation.
 
 use std::{
     collections::HashMap,
@@ -15,11 +15,11 @@ use crate::{
     process::Process,
 };
 
-/// The most bytes that we keep. Ten thousand functions take two or three million.
+/// The most bytes that we keep. Ten thousand functions take two or three million bytes.
 const KEPT: usize = 128 << 20;
 
-/// The functions of files that were read. Clones share them. The default keeps none: a single session reads
-/// each file once.
+/// The functions of the files that were read. Clones share them. The default keeps nothing, as a single
+/// session reads each file only once.
 #[derive(Clone, Debug, Default)]
 pub struct KnownFunctions(Option<Arc<Mutex<Known>>>);
 
@@ -29,11 +29,12 @@ struct Known {
     bytes: usize,
 }
 
-/// The facts that the functions of a file depend on: the present file, and where its debug files are.
+/// The facts on which the functions of a file depend: the file as it is now, and the place of its debug
+/// files.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     file: [u64; 3],
-    /// Times of its last changes, of contents and of metadata: seconds and ns.
+    /// The times of its last changes, of contents and of metadata, in seconds and ns.
     changed: [i64; 4],
     path: PathBuf,
     root: [u64; 2],
@@ -57,16 +58,16 @@ impl Key {
 }
 
 impl KnownFunctions {
-    /// A store that keeps them.
+    /// A store that keeps functions.
     pub fn kept() -> Self {
         Self(Some(Arc::default()))
     }
 
-    /// The functions in a file of a process and in its debug files: kept ones, if the file has not changed
-    /// since. `file` is the one that `elf` reads from.
+    /// The functions in a file of a process and in its debug files. They come from the store if the file has
+    /// not changed since. `elf` must read from `file`.
     ///
     /// # Errors
-    /// As [`ElfFile::functions`].
+    /// See [`ElfFile::functions`].
     pub(super) fn functions(
         &self,
         elf: &ElfFile,
@@ -75,7 +76,7 @@ impl KnownFunctions {
         process: &Process,
         effort: &Effort,
     ) -> Result<Arc<Functions>, ElfError> {
-        // Without a store, they are read each time.
+        // Without a store, the functions are read each time.
         let key = self.0.as_ref().and_then(|_| Key::new(file, path, process).ok());
         if let Some(known) = key.as_ref().and_then(|key| self.get(key)) {
             return Ok(known);
@@ -99,7 +100,7 @@ impl KnownFunctions {
 
     fn keep(&self, key: Key, functions: &Arc<Functions>) {
         let bytes = functions.bytes();
-        // What could not be read, or not in time, may be readable the next time.
+        // A part that could not be read, or not in time, may be readable the next time.
         if !functions.warnings().is_empty() || bytes > KEPT {
             return;
         }
@@ -128,7 +129,7 @@ mod tests {
         let pid = crate::units::Pid::new(child.id().cast_signed()).unwrap();
         let process = Process::open(pid).unwrap();
         let mut copy = tempfile::NamedTempFile::new().unwrap();
-        // A file with some thousand functions.
+        // A file with a few thousand functions.
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         let libc = maps.split_whitespace().find(|word| word.contains("/libc.so")).unwrap();
         copy.write_all(&fs::read(libc).unwrap()).unwrap();

@@ -1,7 +1,7 @@
-//! Functions whose code the process does not run from the file: it has replaced the memory.
+//! Functions whose code the process does not run from the file, because it has replaced the memory.
 //!
-//! node does so with `--use-largepages`, BOLT with `--hugify`: they copy the text to huge pages, which belong
-//! to no file. The kernel accepts a probe anyway, since the file exists, and no call ever hits it.
+//! node does so with `--use-largepages`, and BOLT with `--hugify`: they copy the code to huge pages, which
+//! belong to no file. The kernel still accepts a probe, since the file exists, but no call ever hits it.
 
 use super::native::FileSelection;
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 /// The most functions that we name.
 const NAMED: usize = 3;
 
-/// Whether the process runs the code at a site from the file.
+/// Whether the process runs the code of these sites from the file. True if there are no sites.
 pub(super) fn is_run(mapped: &MappedFile, sites: &[PlannedSite]) -> bool {
     sites.is_empty() || sites.iter().any(|site| mapped.addresses_of(site.offset).next().is_some())
 }
@@ -23,14 +23,14 @@ pub(super) fn is_run(mapped: &MappedFile, sites: &[PlannedSite]) -> bool {
 enum Missed {
     /// The process is about to move its code.
     Soon,
-    /// It runs a copy.
+    /// The process runs a copy.
     Copied,
-    /// It has not mapped the code.
+    /// The process has not mapped the code.
     NotMapped,
 }
 
-/// Remarks on the functions that a target selects and that the process does not run from the file. `is_near`:
-/// why it will soon stop to do so.
+/// Remarks on selected functions whose code the process does not run from the file. `is_near`: why the
+/// process is about to move its code, if it is.
 pub(super) fn remarks(
     selection: &FileSelection,
     process: &Process,
@@ -68,7 +68,7 @@ pub(super) fn remarks(
     by_target.into_iter().map(remark).collect()
 }
 
-/// Why calls in this process do not reach the file's code, and the way out.
+/// Why calls in this process do not execute the file's code, and the way out.
 pub(super) fn why(is_copied: bool, process: &Process) -> String {
     let pid = process.pid();
     if is_copied {
@@ -84,7 +84,7 @@ pub(super) fn why(is_copied: bool, process: &Process) -> String {
     }
 }
 
-/// Whether executable memory of no file is where the loader had put a site.
+/// Whether there is anonymous memory where the loader had put a site.
 fn is_copied(
     selection: &FileSelection,
     mapped: &MappedFile,
@@ -101,7 +101,7 @@ fn is_copied(
     places.any(|place| mappings.anonymous.iter().any(|memory| memory.contains(place)))
 }
 
-/// The first few of the names, and how many more there are.
+/// The first few names, and the number of the others.
 fn listed(names: &[&str]) -> String {
     let shown = names.get(..NAMED).unwrap_or(names).join(", ");
     match names.len().saturating_sub(NAMED) {

@@ -1,4 +1,4 @@
-//! Native functions and USDT probes of one file.
+//! Selects the native functions and USDT probes of one file.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -24,14 +24,14 @@ use crate::{
 
 /// How many refused symbols of a file we report for a target.
 const REFUSED_TOLD: usize = 5;
-/// The most IFUNCs of a file that we report: for each, we search the relocations of all files. C libraries
-/// have a hundred.
+/// The most IFUNCs of a file that we report. For each, we search the relocations of all files. C libraries
+/// have a hundred IFUNCs.
 const INDIRECT_LIMIT: usize = 1_024;
-/// The most single-stepped functions of a file for which we search a cheaper neighbour: each takes
+/// The most single-stepped functions of a file for which we search a cheaper neighbour. Each search takes
 /// milliseconds in a large file.
 const ADVISED_LIMIT: usize = 32;
 
-/// The selection of the targets in one file; the same in every process that maps it.
+/// What the targets select in one file. It is the same in every process that maps the file.
 #[derive(Debug)]
 pub(super) struct FileSelection {
     elf: ElfFile,
@@ -39,17 +39,17 @@ pub(super) struct FileSelection {
     selected: Vec<(PlannedFunction, Vec<PlannedSite>)>,
     indirect: Vec<(TargetIndex, IndirectFunction)>,
     remarks: Vec<Remark>,
-    /// How much memory functions, sites and remarks take, in bytes, roughly.
+    /// The memory that functions, sites and remarks take, in bytes, as an estimate.
     bytes: usize,
-    /// The number of those without room.
+    /// The number of functions and remarks for which there was no room.
     left_out: usize,
-    /// The number of functions with a search for neighbours.
+    /// The number of functions for which we searched neighbours.
     advised: usize,
     /// Whether a symbol shows that the program moves its code when it starts.
     pub(super) hugifies: bool,
 }
 
-/// The state while selecting in one file.
+/// The state while the selection in a file is made.
 struct Selecting<'a> {
     resolver: &'a Resolver,
     file: &'a Arc<ProbeFile>,
@@ -58,7 +58,7 @@ struct Selecting<'a> {
 }
 
 impl FileSelection {
-    /// Works out the selection of the targets in a file.
+    /// Finds what the targets select in a file.
     pub(super) fn new(
         resolver: &Resolver,
         process: &Process,
@@ -94,12 +94,12 @@ impl FileSelection {
         Ok(selection)
     }
 
-    /// How much memory it takes in a plan, in bytes, roughly.
+    /// The memory that the selection takes in a plan, in bytes, as an estimate.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Takes room in [`PLAN_BYTES`], or counts an item without room.
+    /// Takes room in [`PLAN_BYTES`]. If too little is left, counts the item as left out.
     fn take_room(&mut self, bytes: usize) -> bool {
         let fits = self.bytes.saturating_add(bytes) <= PLAN_BYTES / 2;
         if fits {
@@ -135,7 +135,7 @@ impl FileSelection {
         self.elf.segments()
     }
 
-    /// Adds to a plan the functions that the process runs from the file, and the file's remarks.
+    /// Adds to a plan the functions whose code the process runs from the file, and the file's remarks.
     pub(super) fn add_to(&self, plan: &mut Plan, mapped: &MappedFile) {
         for (function, sites) in self.selected().filter(|(_, sites)| moved::is_run(mapped, sites)) {
             let position = plan.functions.len();
@@ -146,7 +146,7 @@ impl FileSelection {
         plan.remarks.extend(self.remarks.iter().cloned());
     }
 
-    /// Reports for each selected IFUNC what it resolved to in this process.
+    /// Adds a remark for each selected IFUNC: the function that it resolved to in this process.
     pub(super) fn add_indirect(
         &self,
         process: &Process,
@@ -344,8 +344,8 @@ impl FileSelection {
     }
 }
 
-/// A site for each location of a probe, and why others have none. Includes the first three arguments, if they
-/// are readable.
+/// Makes a site for each location of a probe. Also returns why other locations have no site. A site includes
+/// the first three arguments of the probe, if they are readable.
 pub(super) fn usdt_sites(
     file: &Arc<ProbeFile>,
     code: &CodeMap<'_>,
@@ -380,7 +380,7 @@ pub(super) fn usdt_sites(
     (sites, refused)
 }
 
-/// The instruction at a location, usually a nop; or why no probe may go there.
+/// The instruction at a location, usually a nop. Fails if no probe may go there.
 fn instruction_at(code: &CodeMap<'_>, location: &UsdtLocation) -> Result<(SiteKind, String), String> {
     let here = FunctionCode { map: code, entry: location.address, size: None, shadow_stack: false };
     let analysis = site::analyse(&here).map_err(|refusal| refusal.to_string())?;
@@ -388,8 +388,9 @@ fn instruction_at(code: &CodeMap<'_>, location: &UsdtLocation) -> Result<(SiteKi
     if let Some(exclusion) = &candidate.excluded {
         return Err(exclusion.to_string());
     }
-    // From 6.18 on the kernel rewrites it to a call, which overwrites the 8 bytes below the stack pointer: a
-    // leaf function may keep variables there, and a location tells nothing about the function around it.
+    // From 6.18 on the kernel rewrites this nop to a call, which overwrites the 8 bytes below the stack
+    // pointer. A leaf function may keep variables there, and the location does not tell us what the function
+    // around it does.
     if candidate.kind == SiteKind::Nop5 {
         return Err("it is a 5-byte nop, which kernels from 6.18 on rewrite to a call, and that may \
                     overwrite what the function stored below its stack pointer"

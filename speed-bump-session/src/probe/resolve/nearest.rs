@@ -1,4 +1,4 @@
-//! Names similar to those of a target that selects nothing, for its message.
+//! Finds names that are similar to the pattern of a target that selects nothing, for its message.
 
 use std::{borrow::Cow, collections::HashSet, path::Path};
 
@@ -13,12 +13,13 @@ use crate::{
     targets::{Candidate, TargetIndex, TargetKind, Targets},
 };
 
-/// How many we report.
+/// How many names we report.
 const TOLD: usize = 3;
 
 impl Resolver {
-    /// The names in a process that are most similar to those of a target, best first, as lines that select
-    /// them. Empty if there are no names. `loaded`: Python functions that the process is known to have.
+    /// The names in a process that are most similar to the pattern of a target, the best first, as lines that
+    /// select them. Empty if there are no names. `loaded`: Python functions that are known to be in the
+    /// process.
     pub fn nearest(
         &self,
         process: &Process,
@@ -29,7 +30,7 @@ impl Resolver {
     }
 }
 
-/// As [`Resolver::nearest`], without a resolver. Files for which `effort` leaves no time have no names.
+/// See [`Resolver::nearest`]. Files for which `effort` leaves no time count as files without names.
 pub fn nearest(
     targets: &Targets,
     process: &Process,
@@ -63,7 +64,7 @@ pub fn nearest(
     target.nearest(candidates, TOLD)
 }
 
-/// The function's full name for people, and all its other names.
+/// The function's full name in readable form, and all its other names.
 fn names_of(names: &FunctionNames) -> Vec<String> {
     let full = names.canonical().demangled().map(String::from);
     let others = names.candidates().map(Cow::into_owned);
@@ -73,14 +74,14 @@ fn names_of(names: &FunctionNames) -> Vec<String> {
     all
 }
 
-/// The Python functions in a perf map; empty without one.
+/// The Python functions in a perf map; empty if there is none.
 fn python_names(process: &Process) -> Vec<(String, Vec<String>)> {
     let map = perf_map_of(process, &list_room());
     let entries = map.ok().and_then(|mut map| map.list(|| anonymous(process)).ok());
     entries.into_iter().flatten().map(|entry| (entry.filename, vec![entry.qualname])).collect()
 }
 
-/// The names in each file that a process maps; a file that cannot be read has none.
+/// The names in each file that a process maps. A file that cannot be read has none.
 fn names(
     process: &Process,
     effort: &Effort,

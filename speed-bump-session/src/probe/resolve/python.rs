@@ -1,5 +1,5 @@
-//! Python functions of a process: which interpreter, which entry source, where the probe goes, and which
-//! functions can be listed before the attach.
+//! Plans the Python functions of a process: finds its interpreter, its entry source, the site of the probe,
+//! and the functions that can be listed before the attach.
 
 use std::{collections::HashSet, io, sync::Arc};
 
@@ -25,7 +25,7 @@ use crate::{
     targets::{Target, TargetKind},
 };
 
-/// The message that no interpreter was found. It may be in one of the unreadable files.
+/// The message if no interpreter was found. It may be in one of the unreadable files.
 fn no_python(unread: &[String]) -> String {
     match unread {
         [] => "it runs no CPython: no mapped file defines _PyEval_EvalFrameDefault".to_owned(),
@@ -38,7 +38,7 @@ fn no_python(unread: &[String]) -> String {
 }
 
 impl Resolver {
-    /// Adds the selection of the Python targets.
+    /// Adds what the Python targets select.
     pub(super) fn plan_python(
         &self,
         process: &Process,
@@ -118,7 +118,7 @@ impl Resolver {
         }
     }
 
-    /// Refuses a source that does not show who calls a function, where targets are for some callers alone.
+    /// Refuses a source that does not show callers, if targets only select calls from some functions.
     fn check_callers(&self, source: EntrySource) -> Result<(), String> {
         let is_for_callers = |target: &Target| {
             target.kind == TargetKind::Python && target.caller.is_some() && !target.is_dropped
@@ -135,7 +135,7 @@ impl Resolver {
         }
     }
 
-    /// The requested source, or the best one available. A requested one may become available later:
+    /// The requested source, or the best one available. A requested source may become available later:
     /// trampolines can be switched on in a running process.
     fn entry_source(
         &self,
@@ -154,7 +154,7 @@ impl Resolver {
         }
     }
 
-    /// The mapped files with an interpreter.
+    /// The mapped files that contain an interpreter.
     ///
     /// # Errors
     /// The process cannot be inspected.
@@ -167,7 +167,7 @@ impl Resolver {
         Ok(mappings.files.iter().filter(is_one).map(|mapped| mapped.identity).collect())
     }
 
-    /// The interpreters among the mapped files. Adds to `unread` why other files could not be read.
+    /// The interpreters in the mapped files. Adds to `unread` why other files could not be read.
     fn interpreters(
         &self,
         process: &Process,
@@ -221,7 +221,7 @@ impl Resolver {
         interpreter: &Interpreter,
     ) -> Result<Vec<PlannedSite>, String> {
         let sites = match source {
-            // Known once the helper is loaded.
+            // We know the sites only when the helper is loaded.
             EntrySource::Helper => Ok(Vec::new()),
             EntrySource::PerfMap => {
                 let shadow_stack = process.status().map_err(|error| error.to_string())?.shadow_stack;
@@ -232,7 +232,7 @@ impl Resolver {
         sites.map_err(|error| format!("{}: {error}", file.path().display()))
     }
 
-    /// The cheapest site of the evaluator where the place of its return address is known.
+    /// The cheapest site in the evaluator among those where the place of the return address is known.
     fn evaluator_site(
         &self,
         file: &Arc<ProbeFile>,
@@ -275,7 +275,7 @@ impl Resolver {
         })
     }
 
-    /// Adds the functions in a perf map that a target selects.
+    /// Adds the functions of a perf map that a target selects.
     fn list(&self, entries: &[PerfMapEntry], plan: &mut Plan) {
         let mut listed: HashSet<SelectedFunction> =
             plan.functions.iter().map(|function| function.selected.clone()).collect();
@@ -288,7 +288,7 @@ impl Resolver {
                 file: entry.filename.clone().into(),
                 line: None,
             };
-            // One name can stand for several code objects: closures, reloaded modules.
+            // Several code objects can have one name: closures, reloaded modules.
             if !listed.insert(selected.clone()) {
                 continue;
             }
@@ -310,7 +310,7 @@ impl Resolver {
     }
 }
 
-/// The facts that decide how an interpreter's calls become visible, with programs of this form.
+/// The facts that decide how an interpreter's calls become visible. `form` is the form of the BPF programs.
 pub fn facts<'a>(
     interpreter: &Interpreter,
     injection: Injection<'a>,
@@ -327,12 +327,12 @@ pub fn facts<'a>(
     }
 }
 
-/// Room for a perf map that is only listed.
+/// Room for a perf map that we list and do not follow.
 pub fn list_room() -> Budget {
     Budget::new(FOLLOWED)
 }
 
-/// The remark that only a part of a perf map is used.
+/// The remark that we use only a part of a perf map.
 pub fn left_out(map: &PerfMapFollower) -> String {
     format!(
         "{} lists more than is taken up, or is written faster than it can be read: some functions are left \
@@ -341,7 +341,7 @@ pub fn left_out(map: &PerfMapFollower) -> String {
     )
 }
 
-/// A follower of a process's perf map; `room` is shared with the others of a session.
+/// Follows a process's perf map. `room` is shared with the other followers of a session.
 ///
 /// # Errors
 /// The process cannot be inspected.
@@ -352,7 +352,7 @@ pub fn perf_map_of(process: &Process, room: &Budget) -> io::Result<PerfMapFollow
     Ok(PerfMapFollower::new(root, pid.get(), &status.credentials.users, room))
 }
 
-/// The memory in which trampolines can be.
+/// The memory that can contain trampolines.
 ///
 /// # Errors
 /// The mappings cannot be read.
@@ -362,7 +362,7 @@ pub fn anonymous(process: &Process) -> io::Result<Vec<std::ops::Range<crate::uni
     Ok(own.map(|mapping| mapping.start..mapping.end).collect())
 }
 
-/// The locations of `python:function__entry`.
+/// The sites of `python:function__entry`.
 fn function_entry_sites(file: &Arc<ProbeFile>) -> Result<Vec<PlannedSite>, FileError> {
     let probes = elf_of(file)?.usdt_probes()?;
     let code_file = CodeFile::new(elf_of(file)?);

@@ -1,4 +1,4 @@
-//! Advice for a function whose every site is single-stepped: a neighbour with a cheaper probe.
+//! Advice for a function whose sites are all single-stepped: another function whose probe is cheaper.
 
 use crate::{
     elf::{FunctionSymbol, Functions},
@@ -6,7 +6,7 @@ use crate::{
     units::{Nanos, VirtualAddress},
 };
 
-/// The most calls that we check; with more, there is no advice.
+/// The most calls that we check. If there are more, there is no advice.
 const LOOKED_AT: usize = 64;
 
 /// Finds neighbours in one file.
@@ -18,7 +18,7 @@ pub(super) struct Neighbours<'a> {
 }
 
 impl Neighbours<'_> {
-    /// Which function to slow instead, and when that is equivalent. `None`: unknown.
+    /// Which function to slow down instead, and when that is equivalent. `None` if we know none.
     pub(super) fn advice(&self, function: &FunctionSymbol, code: &FunctionCode<'_>) -> Option<String> {
         let calls = code.map.direct_calls()?;
         let caller_of = |entry| self.only(calls.callers(entry));
@@ -42,7 +42,7 @@ impl Neighbours<'_> {
         ))
     }
 
-    /// The only function that contains all of these addresses.
+    /// The function that contains all of these addresses; `None` if there are several.
     fn only(&self, addresses: impl Iterator<Item = VirtualAddress>) -> Option<&FunctionSymbol> {
         let addresses: Vec<_> = addresses.take(LOOKED_AT + 1).collect();
         let first = self.functions.containing(*addresses.first()?)?;
@@ -52,7 +52,7 @@ impl Neighbours<'_> {
         (addresses.len() <= LOOKED_AT && addresses.iter().all(is_first)).then_some(first)
     }
 
-    /// The cost of a probe on a function, unless it is single-stepped.
+    /// The cost of a probe on a function; `None` if it is single-stepped.
     fn floor(&self, function: &FunctionSymbol, beside: &FunctionCode<'_>) -> Option<Nanos> {
         let code = FunctionCode { entry: function.address, size: Some(function.size), ..*beside };
         let site = site::choose(&code, self.cost).ok()?;

@@ -1,8 +1,8 @@
-//! Functions by file and symbol, for the kernel module, which finds their places itself.
+//! Finds functions as file and symbol, for the kernel module, which finds their addresses itself.
 //!
-//! The module resolves a path in our mount namespace, finds a symbol in the file's own tables, and takes the
-//! first that fits. So we only offer a function if that leads to it: the path to the file that the process
-//! maps, and the symbol to the function that the target selected.
+//! The module opens a path in our mount namespace, searches the file's own symbol tables, and takes the first
+//! symbol that fits. So we only offer a function if this leads to it: the path must lead to the file that the
+//! process maps, and the symbol to the function that the target selects.
 
 use std::{
     cell::RefCell,
@@ -30,53 +30,54 @@ use crate::{
     units::{FileOffset, VirtualAddress},
 };
 
-/// The most functions of one file that we check. The module has room for 64.
+/// The most functions of one file that we check. The module has room for 64 functions.
 const FUNCTIONS_LIMIT: usize = 4_096;
-/// The most files for which we remember them.
+/// The most files whose functions we remember.
 const FILES_KNOWN: usize = 64;
 
 /// From this kernel version on, a probed 5-byte nop is rewritten to a call, which may kill forked children.
 const REWRITES_NOP5: KernelVersion = KernelVersion::new(6, 18);
 
-/// A function that a file and a symbol lead to.
+/// A function that can be given as file and symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedFunction {
     /// The function as reports name it.
     pub selected: SelectedFunction,
-    /// The file, by our own path.
+    /// Our own path to the file.
     pub path: PathBuf,
-    /// The symbol that leads to it.
+    /// The symbol by which the module finds the function.
     pub symbol: String,
-    /// Its address, as in the file.
+    /// The function's address, as in the file.
     pub address: VirtualAddress,
-    /// The file, as mappings number it.
+    /// The number of the file in mappings.
     pub identity: FileIdentity,
 }
 
-/// The selection of the targets in one process.
+/// What the targets select in one process.
 #[derive(Clone, Debug, Default)]
 pub struct NamedFunctions {
     /// One for each function that a target selects.
     pub functions: Vec<NamedFunction>,
     /// Other remarks.
     pub remarks: Vec<Remark>,
-    /// Their places, by file.
+    /// The offsets of the functions in each file.
     pub places: Vec<(Arc<ProbeFile>, Vec<FileOffset>)>,
-    /// Files that the process runs and targets name, but that no path leads to.
+    /// Remarks on files that targets name and the process runs, but that no path leads to.
     pub out_of_reach: Vec<Remark>,
 }
 
-/// Resolves processes against one set of targets; only targets for native functions count.
+/// Finds functions in processes, all with the same targets. Only targets for native functions count.
 #[derive(Debug)]
 pub struct SymbolResolver {
     targets: Arc<Targets>,
     avoids_nop5: bool,
-    /// By file, and by whether the process has a shadow stack, which forbids some sites.
+    /// The functions in each file. The key is the file, and whether the process has a shadow stack, which
+    /// forbids some sites.
     files: RefCell<HashMap<(FileId, bool), Arc<OfFile>>>,
     effort: Effort,
 }
 
-/// The selection of the targets in one file; the same in every process that maps it.
+/// What the targets select in one file. It is the same in every process that maps the file.
 #[derive(Debug)]
 struct OfFile {
     elf: ElfFile,
@@ -93,12 +94,12 @@ impl SymbolResolver {
         Self { targets, avoids_nop5, files: RefCell::default(), effort: Effort::default() }
     }
 
-    /// The time for reading files.
+    /// The time that is left for reading files.
     pub fn effort(&self) -> &Effort {
         &self.effort
     }
 
-    /// Targets that are resolved.
+    /// The targets of the selection.
     pub fn targets(&self) -> &Targets {
         &self.targets
     }
@@ -108,16 +109,16 @@ impl SymbolResolver {
         Arc::clone(&self.targets)
     }
 
-    /// Resolves against other targets from here on.
+    /// Selects with other targets from now on.
     pub fn set_targets(&mut self, targets: Arc<Targets>) {
         self.targets = targets;
         self.files.get_mut().clear();
     }
 
-    /// Works out what the targets select in a process.
+    /// Finds what the targets select in a process.
     ///
     /// # Errors
-    /// The process cannot be inspected. A fault of a single file is a remark.
+    /// The process cannot be inspected. If only one file cannot be read, that becomes a remark.
     pub fn resolve(&self, process: &Process) -> Result<NamedFunctions, ProcessError> {
         let mut found = NamedFunctions::default();
         let mappings = process.mappings()?;
@@ -273,8 +274,8 @@ impl SymbolResolver {
         Ok(of_file)
     }
 
-    /// Fails if a function's first instruction cannot have a breakpoint, as the module uses no other. Returns
-    /// how often a call hits it.
+    /// Checks that a function's first instruction can have a breakpoint, as the module uses no other site.
+    /// Returns how often a call hits it.
     fn check_entry(
         &self,
         code: &CodeMap<'_>,
@@ -299,9 +300,9 @@ impl SymbolResolver {
     }
 }
 
-/// Our own path to this very file: the process's path, the same below its root, or one that was found
-/// elsewhere. The module resolves it again, and the process may change what is there meanwhile. So the code
-/// that adds the function checks for its breakpoint in the process.
+/// Our own path to exactly this file: the process's path, this path below the process's root, or a path that
+/// was found elsewhere. The module opens the path again, and the process may change it meanwhile. So the code
+/// that adds the function checks for a breakpoint in the process.
 fn reached(process: &Process, file: &ProbeFile) -> Option<PathBuf> {
     let wanted = file.file().metadata().ok()?;
     let leads_there = |path: &PathBuf| {
@@ -312,8 +313,8 @@ fn reached(process: &Process, file: &ProbeFile) -> Option<PathBuf> {
     [Some(file.path().to_owned()), below_root, elsewhere].into_iter().flatten().find(leads_there)
 }
 
-/// Where the module finds a symbol. Of several with one name it takes the exported one, then that of the
-/// default version, then the first.
+/// The addresses that the module may find for each symbol. If several symbols have one name, it takes the
+/// exported one, next the one of the default version, and then the first.
 struct Leads<'t>(BTreeMap<&'t str, (Rank, Vec<VirtualAddress>)>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -370,7 +371,7 @@ fn rank(name: &SymbolName) -> Rank {
     }
 }
 
-/// Whether the file's own tables have the name in this form: `.symtab` writes versions into it.
+/// Whether the file's own tables have the name in this form. In `.symtab`, names include versions.
 fn is_in_file(name: &SymbolName) -> bool {
     match name.table() {
         TableKind::Dynamic => true,

@@ -9,7 +9,7 @@ use crate::{
     },
 };
 
-/// Where the calls of a function end that is probed at this site, if they are to be timed.
+/// The places where calls of a function end, if they are to be timed. `site` is the function's probe site.
 pub(super) fn plan(resolver: &Resolver, elf: &ElfFile, code: &FunctionCode<'_>, site: &Site) -> Timing {
     if !resolver.times_calls() {
         return Timing::NotAsked;

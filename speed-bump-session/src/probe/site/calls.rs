@@ -1,35 +1,35 @@
 //! Direct calls within one file: which function calls which.
 //!
-//! Only for advice: we compare bytes without decoding the code in between, so data may look like a call, and
-//! we do not see calls through pointers and from other files.
+//! This is only for advice. We compare bytes without decoding the code in between, so data may look like a
+//! call. We do not see calls through pointers or from other files.
 
 use std::{ops::Range, sync::OnceLock};
 
 use super::CodeMap;
 use crate::units::VirtualAddress;
 
-/// The most bytes of code that we search; we skip a file with more.
+/// The most bytes of code that we search. We skip a file that has more.
 const CODE_LIMIT: u64 = 64 << 20;
-/// The most calls that we keep.
+/// The most calls that we remember.
 const CALLS_LIMIT: usize = 4 << 20;
-/// Bytes per read.
+/// The number of bytes in one read.
 const PIECE: usize = 1 << 20;
-/// Bytes of `call rel32` and `jmp rel32` (Intel SDM, volume 2).
+/// The length of `call rel32` and `jmp rel32` in bytes, and their first bytes (Intel SDM, volume 2).
 const BYTES: usize = 5;
 const OPCODES: [u8; 2] = [0xe8, 0xe9];
 
 /// The direct calls of a file, and its jumps to functions.
 #[derive(Debug, Default)]
 pub struct DirectCalls {
-    /// Callee and the place of the call, sorted.
+    /// The callee and the address of each call, sorted.
     calls: Vec<(u64, u64)>,
 }
 
-/// The result that [`CodeMap`] keeps. `None` if there is too much code.
+/// The calls, once they are found. `None` inside if there is too much code.
 pub(super) type Kept = OnceLock<Option<DirectCalls>>;
 
 impl DirectCalls {
-    /// The places from which a function is called.
+    /// The addresses at which a function is called.
     pub fn callers(&self, entry: VirtualAddress) -> impl Iterator<Item = VirtualAddress> {
         let first = self.calls.partition_point(|(to, _)| *to < entry.0);
         let calls = self.calls.get(first..).unwrap_or_default().iter();
@@ -44,8 +44,8 @@ impl DirectCalls {
 }
 
 impl CodeMap<'_> {
-    /// The direct calls in this code, found on the first call. `None` if there is too much code, or calls of
-    /// this processor are unknown here.
+    /// The direct calls in this code. The first call of this method finds them. `None` if there is too much
+    /// code, or we cannot recognise calls of this architecture.
     pub fn direct_calls(&self) -> Option<&DirectCalls> {
         self.direct_calls.get_or_init(|| self.find_calls()).as_ref()
     }
@@ -74,7 +74,7 @@ impl CodeMap<'_> {
                 if calls.len() > CALLS_LIMIT {
                     return None;
                 }
-                // The next piece starts at the first window that does not fit into this one.
+                // The next piece starts at the first address whose bytes do not all lie in this one.
                 match piece.len().checked_sub(BYTES - 1) {
                     Some(step @ 1..) => start = start.saturating_add(step as u64),
                     _ => break,
@@ -86,7 +86,7 @@ impl CodeMap<'_> {
     }
 }
 
-/// The destination of a call or jump that starts with these bytes.
+/// The destination of a call or jump with these bytes; `None` for other bytes.
 fn target(bytes: &[u8], address: u64) -> Option<u64> {
     let [opcode, distance @ ..] = bytes.first_chunk::<BYTES>()?;
     let distance = i32::from_le_bytes(*distance);
@@ -107,7 +107,7 @@ mod tests {
         CodeSymbol { address: VirtualAddress(START + offset), size: 16, fragment: false }
     }
 
-    /// `call` or `jmp` at an offset to another one.
+    /// Writes a `call` or `jmp` at one offset, to another.
     fn branch(code: &mut [u8], opcode: u8, at: usize, to: usize) {
         let distance = (to as i32) - (at as i32) - 5;
         code[at] = opcode;
@@ -119,9 +119,9 @@ mod tests {
         let mut code = vec![0x90; PIECE + 64];
         branch(&mut code, 0xe8, 0x20, 0x10);
         branch(&mut code, 0xe9, 0x38, 0x10);
-        // To where no function starts.
+        // This call leads to an address where no function starts.
         branch(&mut code, 0xe8, 0x30, 0x12);
-        // Across the border of two pieces.
+        // This call lies on the border between two pieces.
         branch(&mut code, 0xe8, PIECE - 2, 0x10);
         let segment = CodeSegment { address: VirtualAddress(START), bytes: &code };
         let symbols = [entry(0x10), entry(0x20), entry(0x30)];

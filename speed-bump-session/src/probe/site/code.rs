@@ -1,5 +1,5 @@
-//! The code of one ELF file, for choosing a site: bytes by address, and where functions start. Knows no ELF:
-//! the code that opens the file passes segments and symbols.
+//! The code of one ELF file, for choosing a site: bytes by address, and where functions start. This module
+//! does not read ELF: the code that opens the file passes segments and symbols.
 
 use std::{borrow::Cow, fmt::Debug, ops::Range, sync::OnceLock};
 
@@ -11,15 +11,16 @@ use crate::units::VirtualAddress;
 /// One executable segment, or section, of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeSegment<'a> {
-    /// Where its first byte lies.
+    /// The address of its first byte.
     pub address: VirtualAddress,
-    /// Its bytes as they are in the file.
+    /// The bytes, as in the file.
     pub bytes: &'a [u8],
 }
 
 /// Reads code on demand.
 pub trait ReadCode: Debug {
-    /// Fills the buffer from an address on, as far as there is readable code; returns the number of bytes.
+    /// Fills the buffer with code from an address on. Returns the number of bytes, which is smaller where
+    /// readable code ends.
     fn read_code(&self, address: VirtualAddress, buffer: &mut [u8]) -> usize;
 }
 
@@ -27,24 +28,24 @@ pub trait ReadCode: Debug {
 #[derive(Debug)]
 enum Bytes<'a> {
     Here(Vec<CodeSegment<'a>>),
-    /// With the address ranges of the segments.
+    /// The reader, and the address ranges of the segments.
     InFile(&'a dyn ReadCode, Vec<Range<u64>>),
 }
 
-/// A symbol that lies in code, whatever its type and binding.
+/// A symbol in code, whatever its type and binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeSymbol {
-    /// Its value.
+    /// The address of the symbol.
     pub address: VirtualAddress,
-    /// Its size in bytes; 0 where the file gives none.
+    /// The size in bytes; 0 if the file gives none.
     pub size: u64,
-    /// Whether it is a piece of another function, only entered by jumps ([`is_fragment_name`]).
+    /// Whether the symbol names a piece of another function, which only jumps enter ([`is_fragment_name`]).
     pub fragment: bool,
 }
 
 /// Whether a symbol with this name is a moved piece of a function: `f.cold` and `f.cold.0` of compilers and
 /// BOLT, `f.warm` of BOLT, `f.__part.1` of Propeller. Such a piece is not a function: jumps enter it, at
-/// several places.
+/// several addresses.
 pub fn is_fragment_name(name: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     [".cold", ".warm", ".__part"].into_iter().any(|mark| {
@@ -54,21 +55,22 @@ pub fn is_fragment_name(name: &str) -> bool {
     })
 }
 
-/// Where there may be code that only the unwinder enters: exception handlers, which compilers move to pieces
-/// elsewhere, and which jump back into their function.
+/// Where the file may have code that only the unwinder enters: exception handlers. Compilers move them to
+/// other places, and they jump back into their function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LandingPads {
-    /// The symbols are from `.symtab` or from debug data, so they name every moved piece.
+    /// Every moved piece has a symbol, since the symbols are from `.symtab` or from debug data.
     InSymbols,
-    /// The file names no pieces; only the functions in these ranges have handlers. Sorted, without overlap.
+    /// Moved pieces have no symbols. Only the functions in these ranges have handlers. The ranges are sorted
+    /// and do not overlap.
     Of(Vec<Range<u64>>),
-    /// The file names no pieces, and we do not know which functions have handlers.
+    /// Moved pieces have no symbols, and we do not know which functions have handlers.
     Anywhere,
 }
 
 impl LandingPads {
-    /// Reads which functions have handlers from a file's `.eh_frame` and its address: those whose description
-    /// names language-specific data (Linux Standard Base 5.0, "Exception Frames").
+    /// Finds the functions with handlers, from a file's `.eh_frame` and its address: those whose entry refers
+    /// to language-specific data (Linux Standard Base 5.0, "Exception Frames").
     pub fn of_eh_frame(bytes: &[u8], address: VirtualAddress) -> Self {
         let section = EhFrame::new(bytes, LittleEndian);
         let bases = BaseAddresses::default().set_eh_frame(address.0);
@@ -95,32 +97,32 @@ impl LandingPads {
 }
 
 /// The most symbols that may overlap a function on either side. Without a limit, hostile tables could make
-/// all overlap all.
+/// all symbols overlap each other.
 const OVERLAPS_LIMIT: usize = 4_096;
 
-/// How many symbols before an address we search for the piece that contains it: there may be labels within
-/// one.
+/// How many symbols before an address we search for the piece that contains it. A piece may contain labels.
 const FRAGMENTS_NEAR: usize = 16;
 
 /// The executable bytes of one file, and every symbol in them.
 #[derive(Debug)]
 pub struct CodeMap<'a> {
     bytes: Bytes<'a>,
-    /// By address.
+    /// Sorted by address.
     symbols: Vec<CodeSymbol>,
-    /// For each symbol, the furthest end of it and those before it: finds overlaps without a search tree.
+    /// For each symbol, the greatest end of it and all symbols before it. With this we find overlaps without
+    /// a search tree.
     furthest_end: Vec<u64>,
     landing_pads: LandingPads,
     got: Vec<Range<u64>>,
-    /// Destinations of branches in fragments, sorted, with their sources; filled by the architecture's
-    /// module. `None` if there are too many.
+    /// The destinations of branches in fragments, each with the branch's own address, sorted. The
+    /// architecture's module fills this. `None` inside if there are too many.
     pub(super) fragment_branches: OnceLock<Option<Vec<(u64, u64)>>>,
     pub(super) direct_calls: calls::Kept,
 }
 
 impl<'a> CodeMap<'a> {
-    /// Takes a file's executable segments and every symbol in them: from `.symtab`, from separate debug data,
-    /// or from `.dynsym` where there is no better.
+    /// Takes a file's executable segments and every symbol in them. The symbols are from `.symtab`, from
+    /// separate debug data, or, if there are neither, from `.dynsym`.
     pub fn new(
         segments: impl IntoIterator<Item = CodeSegment<'a>>,
         symbols: impl IntoIterator<Item = CodeSymbol>,
@@ -129,8 +131,8 @@ impl<'a> CodeMap<'a> {
         Self::with(Bytes::Here(segments.into_iter().map(within_addresses).collect()), symbols, landing_pads)
     }
 
-    /// The same for a file whose code is read on demand; `segments` are the address ranges of its executable
-    /// segments.
+    /// As [`new`](Self::new), for a file whose code is read on demand. `segments` are the address ranges of
+    /// its executable segments.
     pub fn in_file(
         file: &'a dyn ReadCode,
         segments: impl IntoIterator<Item = Range<u64>>,
@@ -165,8 +167,9 @@ impl<'a> CodeMap<'a> {
         }
     }
 
-    /// Sets where the file's global offset table is (`.got`, `.got.plt`). Its slots hold the addresses of
-    /// symbols, so a jump through one is a tail call; without this, such a jump could go anywhere.
+    /// Sets the address ranges of the file's global offset table (`.got`, `.got.plt`). Its slots hold the
+    /// addresses of symbols, so a jump through a slot is a tail call. If we did not know the table, such a
+    /// jump could go anywhere.
     #[must_use]
     pub fn with_got(mut self, ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
         self.got.extend(ranges);
@@ -177,7 +180,7 @@ impl<'a> CodeMap<'a> {
         self.got.iter().any(|range| range.contains(&address))
     }
 
-    /// The address ranges of its code.
+    /// The address ranges of the code.
     pub(super) fn ranges(&self) -> Vec<Range<u64>> {
         match &self.bytes {
             Bytes::Here(segments) => {
@@ -188,7 +191,7 @@ impl<'a> CodeMap<'a> {
         }
     }
 
-    /// The bytes from an address on, at most `most`, and none beyond its segment; empty if there is no code.
+    /// The bytes from an address on, at most `most`, up to the end of the segment. Empty if there is no code.
     pub(super) fn bytes_at(&self, address: u64, most: usize) -> Cow<'a, [u8]> {
         match &self.bytes {
             Bytes::Here(segments) => {
@@ -212,7 +215,7 @@ impl<'a> CodeMap<'a> {
         }
     }
 
-    /// Whether a function, rather than a fragment of one, starts exactly here.
+    /// Whether a function starts exactly here. A fragment does not count.
     pub(super) fn is_entry(&self, address: u64) -> bool {
         let first = self.symbols.partition_point(|symbol| symbol.address.0 < address);
         self.symbols[first..]
@@ -221,14 +224,14 @@ impl<'a> CodeMap<'a> {
             .any(|symbol| !symbol.fragment)
     }
 
-    /// The next symbol after an address: another way in.
+    /// The next symbol after an address, where other code may enter.
     pub(super) fn next_symbol(&self, address: u64) -> Option<u64> {
         let next = self.symbols.partition_point(|symbol| symbol.address.0 <= address);
         self.symbols.get(next).map(|symbol| symbol.address.0)
     }
 
-    /// The union of a range and every symbol that overlaps it, directly or through others. The whole address
-    /// space, if more symbols overlap than in any real program.
+    /// The union of a range and every symbol that overlaps it, directly or through others. If more symbols
+    /// overlap than in any real program, the whole address space.
     pub(super) fn overlap(&self, range: &Range<u64>) -> Range<u64> {
         let (mut start, mut end) = (range.start, range.end);
         let mut before = self.symbols.partition_point(|symbol| symbol.address.0 < start);
@@ -252,7 +255,7 @@ impl<'a> CodeMap<'a> {
         start..end
     }
 
-    /// The moved piece of a function that contains an address.
+    /// The moved piece of a function that contains this address.
     pub(super) fn fragment_at(&self, address: u64) -> Option<Range<u64>> {
         let after = self.symbols.partition_point(|symbol| symbol.address.0 <= address);
         let near = self.symbols.get(after.saturating_sub(FRAGMENTS_NEAR)..after)?.iter().rev();
@@ -269,7 +272,7 @@ impl<'a> CodeMap<'a> {
             .map(|symbol| symbol.address.0..symbol.address.0.saturating_add(symbol.size))
     }
 
-    /// Whether code that no symbol names may be part of the function in this range.
+    /// Whether the function in this range may have exception handlers that no symbol names.
     pub(super) fn hides_landing_pads(&self, range: &Range<u64>) -> bool {
         match &self.landing_pads {
             LandingPads::InSymbols => false,
@@ -282,23 +285,23 @@ impl<'a> CodeMap<'a> {
     }
 }
 
-/// Cuts off bytes beyond the last address, so that no end overflows.
+/// Cuts off bytes beyond the last address, so that the end of a range does not overflow.
 fn within_addresses(segment: CodeSegment<'_>) -> CodeSegment<'_> {
     let room = usize::try_from(u64::MAX - segment.address.0).unwrap_or(usize::MAX);
     CodeSegment { bytes: segment.bytes.get(..room).unwrap_or(segment.bytes), ..segment }
 }
 
-/// A function for which to choose a site.
+/// A function that needs a site.
 #[derive(Clone, Copy, Debug)]
 pub struct FunctionCode<'a> {
-    /// The file that it lies in.
+    /// The code of its file.
     pub map: &'a CodeMap<'a>,
-    /// Its first instruction.
+    /// The address of its first instruction.
     pub entry: VirtualAddress,
-    /// Its size in bytes; `None` or 0 if the file gives none: then only the entry is considered.
+    /// Its size in bytes; `None` or 0 if the file gives none. Without a size, only the entry is considered.
     pub size: Option<u64>,
     /// Whether the process runs with shadow stacks (`shstk` in `x86_Thread_features` of `/proc/PID/status`).
-    /// Then a call is never probed, since kernels that emulate it without pushing to the shadow stack would
+    /// If so, we never probe a call: some kernels emulate it without a push to the shadow stack, and would
     /// kill the process at the return.
     pub shadow_stack: bool,
 }

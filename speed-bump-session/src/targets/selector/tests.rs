@@ -24,7 +24,7 @@ fn compiled(text: &str) -> Vec<u8> {
     compile(&parse(text)).unwrap()
 }
 
-/// What a lone line makes of a Python function.
+/// Whether a single line selects a Python function.
 fn selects(line: &str, file: &str, qualname: &str) -> bool {
     let bytes = compiled(line);
     Selector::new(&bytes).unwrap().select(file, qualname).is_some()
@@ -113,7 +113,7 @@ fn equal_patterns_are_stored_once() {
     assert_eq!(compiled("a:*\n*:a").len() - compiled("a:*").len(), line + MODULE_BYTES);
 }
 
-/// Candidates of a function, as target and caller; and as which callers it is named.
+/// The candidates for a function, as (target, caller), and the bits of the callers that it is.
 fn by_caller(selector: &Selector<'_>, file: &str, name: &str) -> (Vec<(u32, u32)>, u32) {
     let module = selector.in_module(file);
     let candidates = module.candidates(name).map(|of| (of.target, of.caller));
@@ -176,7 +176,7 @@ fn a_file_of_exclusions_alone_selects_nothing() {
 
 #[test]
 fn the_first_of_very_many_exclusions_counts() {
-    // More lines than marks, so that the target shares its mark with another.
+    // There are more lines than marks, so the target shares its mark with an exclusion.
     let others: String = (0..4_095).map(|n| format!("!*:g{n}\n")).collect();
     let bytes = compiled(&format!("*:*\n!*:f\n{others}"));
     let selector = Selector::new(&bytes).unwrap();

@@ -54,7 +54,7 @@ fn a_function_counts_if_path_and_symbol_lead_to_it() {
     assert_eq!(sorted, [(0, "named", program.as_path()), (2, "own", program.as_path())]);
     assert!(texts(&found).contains("several functions of this name"), "{}", texts(&found));
 
-    // The file that the process runs keeps its inode, and loses its name.
+    // The file that the process runs keeps its inode, but is at another path now.
     let other = fixture.folder().join("other");
     fs::copy(fixture.program(), &other).unwrap();
     fs::rename(&other, &program).unwrap();

@@ -31,7 +31,7 @@ fn overlapping_symbols_are_joined() {
     assert!(map.is_entry(0x70) && !map.is_entry(0x71));
 }
 
-/// A file with code at all addresses.
+/// A file that has code at every address.
 #[derive(Debug)]
 struct Endless;
 
@@ -56,17 +56,18 @@ fn so_many_symbols_overlap_and_no_more() {
     const LIMIT: u64 = OVERLAPS_LIMIT as u64;
     let overlap =
         |symbols: Vec<CodeSymbol>, range| CodeMap::new([], symbols, LandingPads::InSymbols).overlap(&range);
-    // From 0x1000 on, one a byte, each up to 0x9_0000; and one before them that ends there.
+    // Symbols that start one byte after another, from 0x1000 on, and all end at 0x9_0000. `first` starts
+    // before them and ends one byte before 0x9_0000.
     let before = |count| (0..count).map(|n| symbol(0x1000 + n, 0x9_0000 - 0x1000 - n));
     let first = [symbol(0x10, 0x9_0000 - 0x10 - 1)];
     assert_eq!(overlap(before(LIMIT).collect(), 0x8_0000..0x8_0001), 0x1000..0x9_0000);
     assert_eq!(overlap(before(LIMIT + 1).collect(), 0x8_0000..0x8_0001), 0..u64::MAX);
     assert_eq!(overlap(first.into_iter().chain(before(LIMIT)).collect(), 0x8_0000..0x8_0001), 0..u64::MAX);
-    // What ends where the lowest of them begins does not count.
+    // A symbol that ends where the lowest of them begins does not count.
     let touching = [symbol(0x10, 0x1000 - 0x10)].into_iter().chain(before(LIMIT));
     assert_eq!(overlap(touching.collect(), 0x8_0000..0x8_0001), 0x1000..0x9_0000);
 
-    // Behind: all begin within the range, after others that do not overlap it.
+    // Symbols that begin within the range, after others that do not overlap it.
     let aside = (0..10).map(|n| symbol(n, 1));
     let behind = |count| aside.clone().chain((0..count).map(|n| symbol(0x1000 + n, 2))).collect();
     assert_eq!(overlap(behind(LIMIT), 0x1000..0x9000), 0x1000..0x9000);
@@ -90,9 +91,9 @@ fn handlers_hide_landing_pads_of_their_function_alone() {
 
 #[test]
 fn functions_with_handlers_are_those_with_data_for_their_language() {
-    // A description of what follows (Linux Standard Base 5.0, "Common Information Entry Format"), and one
-    // of a function: its start and length as absolute words; the second with a place of its handlers'
-    // table.
+    // `plain` is a common entry (Linux Standard Base 5.0, "Common Information Entry Format"), and `function`
+    // an entry for one function: its start and length as absolute words. `handled` also has the address of
+    // its table of handlers.
     let plain = [&[16, 0, 0, 0, 0, 0, 0, 0, 1], b"zR\0".as_slice(), &[1, 0x78, 16, 1, 3, 0, 0, 0]].concat();
     let function = [16, 0, 0, 0, 24, 0, 0, 0, 0, 0x10, 0, 0, 0x20, 0, 0, 0, 0, 0, 0, 0];
     let with_handlers =
@@ -102,7 +103,7 @@ fn functions_with_handlers_are_those_with_data_for_their_language() {
     let found = |bytes: &[u8]| LandingPads::of_eh_frame(bytes, VirtualAddress(0x9000));
     assert_eq!(found(&section), LandingPads::Of(std::iter::once(0x2000..0x2030).collect()));
     assert_eq!(found(&[&plain, function.as_slice(), &[0; 4]].concat()), LandingPads::Of(Vec::new()));
-    // Cut short, or of a description that is not there.
+    // Sections that are cut short, or lack the common entry.
     assert_eq!(found(&section[..section.len() - 8]), LandingPads::Anywhere);
     assert_eq!(found(&function), LandingPads::Anywhere);
 }

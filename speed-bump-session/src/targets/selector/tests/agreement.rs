@@ -1,4 +1,5 @@
-//! Random targets files, and random functions that have a fair chance to be selected by them.
+//! Compares the compiled selector with the targets, for random targets files and random functions. The lines
+//! have a fair chance to select the functions.
 
 use std::{cell::Cell, collections::HashSet};
 
@@ -15,10 +16,10 @@ use crate::targets::{
     pattern::strategies::{odd_text, pair},
 };
 
-/// Random targets files. Each is tried with every function that its lines suggest.
+/// The number of random targets files. Each is tried with every function that its lines suggest.
 const FILES: u32 = 10_000;
 
-/// A module pattern, and a file that it is meant for.
+/// A module pattern, and a file that it should match.
 fn module() -> impl Strategy<Value = (String, String)> {
     let component =
         select(&["a", "b", "é", "ab", "a.b", "<x>", "", "__init__", "*", "?", "[!b]", "[.-0]"][..]);
@@ -37,7 +38,7 @@ fn module() -> impl Strategy<Value = (String, String)> {
     prop_oneof![2 => path, 1 => pair(), 1 => odd_text(12).prop_map(|file| ("*".to_owned(), file))]
 }
 
-/// A name pattern, and a name that it is meant for.
+/// A name pattern, and a name that it should match.
 fn name() -> impl Strategy<Value = (String, String)> {
     let part = || select(&["A", "f", "é", "<locals>", "<lambda>", "*", "?", "[!f]", "A*", "*f"][..]);
     let dotted = proptest::collection::vec((part(), part()), 1..4).prop_map(|parts| {
@@ -51,7 +52,7 @@ fn name() -> impl Strategy<Value = (String, String)> {
     prop_oneof![2 => dotted, 1 => pair(), 1 => odd_text(8).prop_map(|name| ("*".to_owned(), name))]
 }
 
-/// The lines of a targets file, and functions to try: files and qualified names.
+/// The lines of a targets file, and the files and qualified names to try with it.
 #[derive(Debug)]
 struct Case {
     text: String,
@@ -71,7 +72,8 @@ fn case() -> impl Strategy<Value = Case> {
                 let written = format!("{}:{}", module.replace(':', ";"), name.replace(':', ";"));
                 format!(" caller={}", written.replace(char::is_whitespace, "?"))
             });
-            // The line ends at a newline, and its module part at the first `:`.
+            // A newline ends a line, and the first `:` ends its module part, so neither can be part of a
+            // pattern.
             let line = format!("{not}py:{}:{name}", module.replace(':', ";")).replace(['\n', '\r'], "?");
             let line = line + &caller.unwrap_or_default();
             case.files.push(file);
@@ -83,7 +85,7 @@ fn case() -> impl Strategy<Value = Case> {
     })
 }
 
-/// The targets of the valid lines: empty parts, and words that look like options, are refused.
+/// The targets of the valid lines. Lines with empty parts, or with words that look like options, are refused.
 fn accepted(text: &str) -> Targets {
     match ParsedTargets::parse("t.txt", text.as_bytes(), true) {
         Ok(parsed) => parsed.decide(|_| false),
@@ -150,12 +152,12 @@ fn the_selector_agrees_with_the_targets() {
     if let Err(error) = result {
         panic!("{error}");
     }
-    // Functions that are nearly all selected, or nearly none, would prove little.
+    // The test would prove little if nearly all functions were selected, or nearly none.
     let (asked, selected) = (asked.get(), selected.get());
     assert!((asked / 10..asked * 9 / 10).contains(&selected), "{selected} of {asked} are selected");
 }
 
-/// So many lines share marks.
+/// With this many lines, some share a mark.
 #[test]
 fn more_lines_than_marks_agree_too() {
     let line = |n: u32| match n % 4 {

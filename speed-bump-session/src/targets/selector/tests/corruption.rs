@@ -1,4 +1,4 @@
-//! Bytes that were changed after they were compiled.
+//! Tests with bytes that were changed after compiling.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ const TEXT: &str = "*/a/*:A.*\njson.decoder:[!a-c]?*é\n*:f delay=1us caller=mai
 
 static COMPILED: LazyLock<Vec<u8>> = LazyLock::new(|| compiled(TEXT));
 
-/// Corrects the checksum, so that the rest is checked.
+/// Corrects the checksum, so that the changed bytes pass this check.
 fn seal(bytes: &mut [u8]) {
     let sum = checksum(bytes).to_le_bytes();
     if let Some(place) = bytes.get_mut(HEADER_BYTES - 8..HEADER_BYTES) {
@@ -29,8 +29,8 @@ fn error(bytes: &[u8]) -> SelectorError {
 #[test]
 fn the_layout_stays_as_it_is() {
     let bytes = compiled(TEXT);
-    // Another length or checksum means another layout: a helper that is already resident cannot read it.
-    // Raise `layout::VERSION`, and then change these.
+    // Another length or checksum means that the layout has changed: a helper that is already resident cannot
+    // read it. Raise `layout::VERSION`, and then change the numbers here.
     assert_eq!(VERSION, 2);
     assert_eq!((bytes.len(), checksum(&bytes)), (886, 13_649_328_514_597_745_532));
 }
@@ -115,7 +115,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// For any bytes: an error, or answers that are numbers of targets.
+    /// For random changes, the selector is refused, or its answers are numbers of targets.
     #[test]
     fn a_corrupt_selector_is_refused_or_answers(
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
