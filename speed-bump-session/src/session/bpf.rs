@@ -1,9 +1,9 @@
-//! A session of processes and the engines `bpf`, `signal` and `helper`.
+//! A session with the engines `bpf`, `signal` and `helper`, and its processes.
 //!
-//! It owns what is in force — each covered process with its links, the engines that count and delay there —
-//! and drops it in an order that leaves no trace. It waits for the kernel when probes come and go, and for
-//! helpers when it begins and ends; it waits for nothing in between. Its event loop passes on what happens
-//! meanwhile.
+//! The session owns everything that is attached: each covered process with its links, and the engines that
+//! count and delay there. It drops them in an order that leaves nothing behind. It waits for the kernel when
+//! probes come and go, and for helpers when it begins and ends, and otherwise for nothing. Its event loop
+//! handles events in between.
 
 mod announcements;
 mod begin;
@@ -82,11 +82,11 @@ use loading::{Object, load, needs_object, offsets_to_follow};
 pub use tick::LOOK_FOR_PROCESSES;
 use tick::{Checks, look_for_children};
 
-/// A session in force.
+/// A running session.
 pub struct BpfSession {
-    /// Catches children of a command at their execs. Dropping it ends that.
+    /// Catches children of a command when they execute programs, until it is dropped.
     catching: Option<Execs>,
-    /// Receives the caught processes, until the event loop takes it over.
+    /// Receives the caught processes. The event loop takes it over.
     executions: Option<Executions>,
     coverage: Coverage,
     checks: Checks,
@@ -94,11 +94,11 @@ pub struct BpfSession {
 }
 
 impl BpfSession {
-    /// Attaches to the given processes, each with the plan that was made for it. When this returns, every
-    /// call is counted, and delayed from `start_after` on. From now on, `stop` stops the session.
+    /// Attaches to these processes. Each comes with its plan. When this returns, every call is counted; calls
+    /// are delayed after `start_after`. From now on, `stop` stops the session.
     ///
     /// # Errors
-    /// Nothing is left attached.
+    /// The session could not begin. Nothing is left attached.
     pub fn start(
         resolver: Resolver,
         settings: Settings,
@@ -118,7 +118,7 @@ impl BpfSession {
         let mut session =
             Self { catching: None, executions: None, coverage, checks: Checks::new(false), sources };
         if let Err(error) = session.begin(roots, follows) {
-            // So that nothing is left attached when the caller is told of the error.
+            // Detaches first, so that nothing is attached any more when the caller gets the error.
             let mut nearest = session.leave();
             return Err(match error {
                 SessionError::NothingSelected(mut lines) => {
@@ -156,7 +156,7 @@ impl BpfSession {
         Ok(())
     }
 
-    /// Has the kernel announce forks and execs.
+    /// Makes the kernel announce forks and execs.
     fn follow_processes(&mut self) -> Result<(), SessionError> {
         if let Some(probes) = &mut self.coverage.engines.probes {
             probes.engine.follow_processes()?;
@@ -166,16 +166,18 @@ impl BpfSession {
     }
 }
 
-/// The session of a command that we start: its programs are covered before their first instruction.
+/// The session of a command that we start. Each program of the command is covered before its first
+/// instruction.
 impl BpfSession {
-    /// Prepares everything for a command that is yet to be started: see [`expect`](Self::expect).
+    /// Prepares everything for a command that has not been started. [`expect`](Self::expect) then waits for
+    /// it.
     ///
     /// # Errors
-    /// Nothing is left behind.
+    /// The session could not be prepared. Nothing is left behind.
     pub fn prepare(resolver: Resolver, settings: Settings) -> Result<Self, SessionError> {
         let follow = offsets_to_follow();
         let capacity = capacity::of_command(&resolver, &settings);
-        // Programs other than CPython are not worth holding.
+        // Only CPython needs to be held at its start, so that the helper can be loaded.
         let may_inject = resolver.may_inject() || settings.policies.wants_helper();
         let catches = follow.is_some() && settings.children && may_inject;
         let hold = if catches { execs::hold() } else { Hold::default() };
@@ -193,7 +195,7 @@ impl BpfSession {
         Ok(session)
     }
 
-    /// Begins to catch processes at their execs.
+    /// Begins to catch processes when they execute programs.
     fn catch_execs(&mut self) -> Result<(), SessionError> {
         let probes = self.coverage.engines.probes.as_mut();
         let Some(held) = probes.and_then(|probes| probes.engine.take_held()) else { return Ok(()) };
@@ -206,7 +208,7 @@ impl BpfSession {
     /// Waits for the first program of the command, and covers it.
     ///
     /// # Errors
-    /// It has ended, or nothing can be covered.
+    /// The command has ended, or nothing can be covered.
     pub fn expect(
         &mut self,
         pid: Pid,
@@ -226,17 +228,16 @@ impl BpfSession {
         Ok(())
     }
 
-    /// At the end, tells why targets have selected nothing.
+    /// At the end, reports why targets have selected nothing.
     pub fn tell_unselected(&mut self) {
         let report = self.report();
         selections::tell_unselected(&report, &mut self.coverage.context);
     }
 }
 
-/// For callers that run the session on a thread of their own; all others use
-/// [`Handle`](super::handle::Handle).
+/// For callers that run the session on their own thread. All others use [`Handle`](super::handle::Handle).
 impl BpfSession {
-    /// Runs until something ends it, and stays attached.
+    /// Runs until something ends the session. Does not detach.
     ///
     /// # Errors
     /// The event loop failed, for example because there is no tokio runtime.
@@ -244,12 +245,12 @@ impl BpfSession {
         run(self).await
     }
 
-    /// Access to what any thread may ask and change.
+    /// Reads and changes the session from any thread.
     pub fn controls(&self) -> Controls {
         self.state().controls()
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub fn report(&self) -> SessionReport {
         Session::report(self)
     }
@@ -259,13 +260,13 @@ impl BpfSession {
         Session::detach(self);
     }
 
-    /// Handles what happened.
+    /// Handles an event.
     fn take_up(&mut self, happened: Happened) {
         match happened {
             Happened::CommandEvent(told) => executed::told(told, &mut self.coverage),
             Happened::Executed(executed) => executed::caught(executed, &mut self.coverage),
             Happened::Ended(pid) => {
-                // The process's last events are handled while it is still known.
+                // The process's last events need its state, so they are handled first.
                 self.drain_events();
                 self.coverage.ended(pid);
             }
@@ -284,13 +285,13 @@ impl BpfSession {
         }
     }
 
-    /// Detaches from everything. Returns the names that are closest to those of targets that have selected
-    /// nothing.
+    /// Detaches from everything. Returns messages about targets that have selected nothing, with the closest
+    /// names.
     fn leave(&mut self) -> Vec<String> {
         leaving::close(&mut self.coverage);
         self.coverage.processes.are_caught = false;
         self.catching = None;
-        // A program that is held at its entry point goes on when the event that announced it is dropped.
+        // A program that is held at its entry point goes on when the event about it is dropped.
         self.executions = None;
         self.sources.close();
         leaving::leave(&mut self.coverage)
@@ -342,7 +343,7 @@ impl Session for BpfSession {
     }
 
     fn catch_up(&mut self) {
-        // Otherwise the report would lack calls of functions that were announced and not yet judged.
+        // Otherwise the report would lack calls of functions that were announced but not handled.
         self.drain_events();
         self.checks.catch_up(&mut self.coverage);
     }
@@ -358,8 +359,8 @@ impl Session for BpfSession {
 
 impl Drop for BpfSession {
     fn drop(&mut self) {
-        // Dropping the covered processes drops the links; detaching them here only spares a wait for a spin
-        // in progress.
+        // Dropping the covered processes drops their links. The window is closed here so that this need not
+        // wait for a delay that is being spun.
         self.coverage.engines.window.close();
     }
 }

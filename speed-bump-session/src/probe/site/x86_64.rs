@@ -1,4 +1,4 @@
-//! Sites on x86-64: the straight line from the entry, and the reasons against each of its instructions.
+//! Sites on x86-64: decodes straight from the entry, and finds the reasons against each instruction.
 
 mod branches;
 mod exits;
@@ -15,19 +15,19 @@ use super::{
 };
 use crate::units::VirtualAddress;
 
-/// We follow the straight line no further: no prologue is longer.
+/// The most instructions from the entry on that we consider: no prologue is longer.
 const LINE_LIMIT: usize = 64;
-/// No instruction has more bytes (Intel SDM, volume 2, 2.3.11).
+/// The most bytes that an instruction can have (Intel SDM, volume 2, 2.3.11).
 const LONGEST_INSTRUCTION: usize = 15;
-/// Bytes of the line and of the instruction after it.
+/// The number of bytes to decode: for these instructions and the next one.
 const LINE_BYTES: usize = (LINE_LIMIT + 1) * LONGEST_INSTRUCTION;
 
-/// An instruction of the straight line, with facts that depend on its place.
+/// An instruction on the line from the entry, with facts that depend on its position.
 struct Step<'a> {
     instruction: Instruction,
     encoding: Option<Encoding<'a>>,
     frame: Frame,
-    /// It saves a register for the caller.
+    /// Whether it saves a register for the caller.
     saves: bool,
 }
 
@@ -83,7 +83,7 @@ fn straight_line<'a>(
     let mut frame = Frame::default();
     let end = loop {
         let (position, address) = (decoder.position(), decoder.ip());
-        // The entry itself is always checked.
+        // The entry itself is always a candidate.
         if position > 0 {
             if size == 0 {
                 break LineEnd::SizeUnknown;
@@ -112,7 +112,7 @@ fn straight_line<'a>(
         if instruction.is_invalid() {
             break LineEnd::Undecodable(VirtualAddress(address));
         }
-        // HLT faults in user mode: the code after it does not run.
+        // HLT faults in user mode, so the code after it does not execute.
         if instruction.flow_control() != FlowControl::Next || instruction.mnemonic() == Mnemonic::Hlt {
             let mut text = String::new();
             NasmFormatter::new().format_mnemonic(&instruction, &mut text);
@@ -123,13 +123,14 @@ fn straight_line<'a>(
     Ok((line, end))
 }
 
-/// The last push that saves a register for the caller, if no known branch refutes that it runs once.
+/// The last push that saves a register for the caller. `None` if a known branch lands at or before it, so
+/// that it may execute twice in a call.
 fn anchor(line: &[Step<'_>], branches: &Branches) -> Option<u64> {
     let last = line.iter().rev().find(|step| step.saves)?.instruction.ip();
     branches.first_target().is_none_or(|(target, _)| target > last).then_some(last)
 }
 
-/// The reason against a step of the line.
+/// Why an instruction on the line cannot be a site; `None` if it can.
 fn exclusion(
     step: &Step<'_>,
     function: &FunctionCode<'_>,
@@ -154,7 +155,8 @@ fn exclusion(
     if rewritten && step.frame.red_zone_used() {
         return Some(Exclusion::RedZone);
     }
-    // If the instruction stays unmodified, a branch into its middle does no harm: it runs other code.
+    // If the kernel does not rewrite the instruction, a branch into its middle does no harm: it executes
+    // other code.
     let last_byte = if rewritten { instruction.next_ip() - 1 } else { address };
     let reached = branches.first_target().filter(|(target, _)| *target <= last_byte);
     let symbol = function.map.next_symbol(entry).filter(|symbol| *symbol <= last_byte);
@@ -165,7 +167,7 @@ fn exclusion(
     branches.doubt().filter(|_| !proven).map(Exclusion::Unproven)
 }
 
-/// Whether each call runs a step exactly once, if nothing excludes it.
+/// Whether each call executes an instruction exactly once, if nothing excludes it.
 fn exactness(
     step: &Step<'_>,
     function: &FunctionCode<'_>,

@@ -1,4 +1,4 @@
-//! What the BPF programs announce: forks, execs, and Python code that is called for the first time.
+//! Handles what BPF programs announce: forks, execs, and the first calls of Python functions.
 
 use aya::maps::{MapData, RingBuf};
 use speed_bump_abi::{Event, EventKind, PythonCodeEvent, maps::EVENTS_BYTES};
@@ -6,8 +6,8 @@ use speed_bump_abi::{Event, EventKind, PythonCodeEvent, maps::EVENTS_BYTES};
 use super::{coverage::Coverage, executed};
 use crate::{sys::record::read, units::Pid};
 
-/// Handles the events in the ring buffer, and no more than fit into it at once: processes can cause events
-/// faster than they are handled. What remains is left for the next turn.
+/// Handles the events in the ring buffer, at most as many as the buffer holds: processes can cause events
+/// faster than we handle them. The next turn of the event loop handles the others.
 pub(super) fn drain(events: &mut RingBuf<MapData>, coverage: &mut Coverage) {
     for _ in 0..EVENTS_BYTES as usize / size_of::<Event>() {
         let Some(record) = events.next() else { break };

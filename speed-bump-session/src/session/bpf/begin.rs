@@ -1,5 +1,5 @@
-//! Loads helpers into running processes: begins it, waits where a session begins, and goes on without the
-//! helper where it cannot be loaded.
+//! Loads helpers into running processes: begins to load them, waits for them when a session begins, and makes
+//! other plans where they cannot be loaded.
 
 use std::{thread, time::Instant};
 
@@ -26,7 +26,7 @@ use crate::{
     units::Pid,
 };
 
-/// The helpers of the processes named on the command line, in their order.
+/// The helpers of the processes named on the command line, in the same order.
 #[derive(Debug, Default)]
 pub(super) struct BroughtIn {
     pub(super) helpers: Vec<Option<HelperId>>,
@@ -34,8 +34,8 @@ pub(super) struct BroughtIn {
     pub(super) uncovered: Vec<(Pid, String)>,
 }
 
-/// Loads the helper into the processes named on the command line, where their plans require it, and waits
-/// until it is active. Changes the plans of those that have to do without.
+/// Loads the helper into the processes named on the command line if their plans need it, and waits until it
+/// is active. Changes the plan of a process where this fails.
 pub(super) fn bring_helpers_in(
     roots: &mut [(Process, Plan)],
     engines: &mut Engines,
@@ -69,8 +69,8 @@ pub(super) fn bring_helpers_in(
     Ok(brought_in)
 }
 
-/// Warns of processes without a helper whose Python functions cannot be covered in another way. If none of
-/// the processes has its Python functions covered, this ends the session.
+/// Warns of processes whose Python functions are not covered, as the helper could not be loaded and there is
+/// no other way. Fails if no process is left whose functions are covered.
 pub(super) fn tell_uncovered(
     uncovered: Vec<(Pid, String)>,
     processes: &Processes,
@@ -104,7 +104,7 @@ fn wait_for_helper(
     let presence = joining.finish()?;
     tracing::info!("the helper is in process {} after {:?}", process.pid(), began.elapsed());
     match presence.wait_active(process, stopped) {
-        // The helper continues in the background, and processes forked meanwhile need not wait for it.
+        // The helper goes on in the background. Processes forked in the meantime need not wait for it.
         Err(PresenceError::Asleep { .. }) if !context.settings.strict => {}
         Err(error @ PresenceError::Overdue { .. }) if !context.settings.strict => {
             context.warn(format!("process {}: {error}; it is covered from then on", process.pid()));
@@ -123,8 +123,8 @@ fn wait_for_helper(
     Ok(id)
 }
 
-/// Begins to load the helper into a process that runs this program, with the first of these numbers of
-/// functions that there are indices for.
+/// Begins to load the helper into a process that runs this program. Reserves indices for its functions: tries
+/// each of these numbers in turn, until there are enough indices.
 pub(super) fn begin_join(
     process: &Process,
     program: Program,
@@ -152,7 +152,7 @@ pub(super) fn begin_join(
 }
 
 /// Makes a new plan for a process into which the helper could not be loaded. Returns why its Python functions
-/// are not covered, if they are not.
+/// are not covered; `None` if they are.
 fn do_without_helper(
     process: &Process,
     plan: &mut Plan,

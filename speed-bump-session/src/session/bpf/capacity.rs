@@ -1,4 +1,4 @@
-//! How much room a session gets in the engine's maps, from what is planned when it begins.
+//! How much room a session gets in the engine's maps. The plans at its beginning decide it.
 
 use speed_bump_abi::FunctionStats;
 
@@ -12,25 +12,25 @@ use crate::{
     targets::TargetKind,
 };
 
-/// Functions that may appear after the attach, in addition to twice those known then.
+/// Room for functions that appear after the attach, in addition to twice the functions known at the attach.
 const LATE_FUNCTIONS: u32 = 8_192;
-/// How many of those may be delayed, so that each has a histogram.
+/// Room for late functions with delays. Each needs a histogram.
 const LATE_DELAYED: u32 = 256;
-/// The same, where Python functions become known only when they are called.
+/// Room for late functions with delays if targets name Python functions, which may become known only when
+/// they are called.
 const LATE_DELAYED_PYTHON: u32 = 1_024;
-/// Probe sites that may appear after the attach, in images that children execute.
+/// Room for probe sites that appear after the attach, in programs that children execute.
 const LATE_SITES: u32 = 16_384;
-/// How much kernel memory the counters of helpers' functions may take, where they are for later children.
+/// The most kernel memory for the counters of later children's helpers, in bytes.
 const COUNTERS_BYTES: usize = 64 << 20;
-/// Functions of helpers that count by themselves, in all.
+/// Room for the functions of all helpers that count by themselves.
 pub(super) const HELPERS_FUNCTIONS: u32 = 4 << 20;
-/// Trampolines that may appear after the attach.
+/// Room for trampolines that appear after the attach.
 const LATE_TRAMPOLINES: u32 = 262_144;
-/// Functions of a command, in addition to those that may come late in any session: its first program is not
-/// known yet.
+/// Additional room for the functions of a command, whose first program is not known yet.
 const COMMAND_FUNCTIONS: u32 = 4 * LATE_FUNCTIONS;
 
-/// Room for these processes.
+/// Room for these processes and their children.
 pub(super) fn of_processes(resolver: &Resolver, roots: &[(Process, Plan)], settings: &Settings) -> Capacity {
     let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
     let functions: u32 = roots.iter().map(|(_, plan)| count(plan.functions.len())).sum();
@@ -58,7 +58,7 @@ pub(super) fn of_processes(resolver: &Resolver, roots: &[(Process, Plan)], setti
     }
 }
 
-/// Room for a command that does not run yet.
+/// Room for a command that has not been started.
 pub(super) fn of_command(resolver: &Resolver, settings: &Settings) -> Capacity {
     let capacity = of_processes(resolver, &[], settings);
     let named = if resolver.may_inject() { Room::NAMED_OF_PROGRAMS.functions } else { 0 };
@@ -66,16 +66,16 @@ pub(super) fn of_command(resolver: &Resolver, settings: &Settings) -> Capacity {
     Capacity { functions, ..capacity }
 }
 
-/// Bytes of the names of functions: those planned in the processes, the same again for their children, and
-/// others that appear later.
+/// Room for the names of functions in bytes: those in the plans of the processes, the same number for their
+/// children, and others that appear later.
 pub(super) fn room_for_names(roots: &[(Process, Plan)]) -> usize {
     let planned = roots.iter().flat_map(|(_, plan)| &plan.functions);
     let planned: usize = planned.map(|function| bytes_of(&function.selected)).sum();
     planned.saturating_mul(2).saturating_add(NAMES_OF_SESSION)
 }
 
-/// Functions of helpers in children: room for 64 children, if all counters then stay within the bounds on all
-/// CPUs.
+/// Room for the functions of helpers in children: 64 children, or fewer if the counters, which exist for each
+/// CPU, would exceed the bounds.
 fn late_helpers(named: u32) -> u32 {
     let affordable = COUNTERS_BYTES / (processors() as usize * size_of::<FunctionStats>());
     let rest = u32::try_from(affordable).unwrap_or(u32::MAX).saturating_sub(named);

@@ -1,4 +1,4 @@
-//! The command that a session was started for.
+//! The command for which a session was started.
 
 use crate::{launch::DetachRequest, units::Pid};
 
@@ -6,11 +6,11 @@ use crate::{launch::DetachRequest, units::Pid};
 #[derive(Debug)]
 pub(super) struct StartedCommand {
     pid: Pid,
-    /// Makes its tracer let it go.
+    /// Asks the tracer to detach from the command.
     detach: DetachRequest,
-    /// Whether its tracer reports its execs.
+    /// Whether the tracer reports the command's execs.
     is_followed: bool,
-    /// Whether the window was opened: its first program runs, or is about to.
+    /// Whether the window was opened, because the first program runs or is about to run.
     has_begun: bool,
 }
 
@@ -20,27 +20,27 @@ impl StartedCommand {
         Self { pid, detach, is_followed: true, has_begun: false }
     }
 
-    /// Its process.
+    /// The PID of the command.
     pub(super) fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Whether its tracer reports its execs.
+    /// Whether the tracer reports the command's execs.
     pub(super) fn is_followed(&self) -> bool {
         self.is_followed
     }
 
-    /// From here on its execs are no longer reported.
+    /// From now on, nobody reports the command's execs.
     pub(super) fn not_followed(&mut self) {
         self.is_followed = false;
     }
 
-    /// Makes the tracer let it go, as the helper is to be loaded into a running program.
+    /// Asks the tracer to detach, as the helper is to be loaded into a running program.
     pub(super) fn stop_following(&self) {
         self.detach.request();
     }
 
-    /// Its first program runs, or is about to. Returns whether this is the first time.
+    /// The first program runs, or is about to run. Returns whether this is the first call.
     pub(super) fn begins(&mut self) -> bool {
         !std::mem::replace(&mut self.has_begun, true)
     }

@@ -1,4 +1,4 @@
-//! What all parts of a session read, and where they report what happened.
+//! What all parts of a session share: its state, and the code that reports events.
 
 use crate::{
     probe::{
@@ -12,7 +12,7 @@ use crate::{
     units::Pid,
 };
 
-/// How many functions' counters are cleared before others may take the lock.
+/// How many functions' counters we clear before we give up the lock for a moment.
 const AT_ONCE: u32 = 256;
 
 /// What all parts of a session share.
@@ -22,12 +22,12 @@ pub(super) struct Context {
     pub(super) settings: Settings,
     /// Whether calls are timed now.
     pub(super) is_timing: bool,
-    /// Targets that were just added: the user is told why they select nothing.
+    /// Targets that were just added. If they select nothing, the user is told why.
     pub(super) new_targets: Vec<TargetIndex>,
 }
 
 impl Context {
-    /// Reports something that went wrong, once.
+    /// Reports a problem to the user. The same text is reported only once.
     pub(super) fn warn(&mut self, warning: String) {
         self.state.warn(warning);
     }
@@ -37,16 +37,16 @@ impl Context {
         self.state.roots.contains(&pid)
     }
 
-    /// Notes how a target's calls become visible, for the report.
+    /// Records how a target's calls become visible, for the report.
     pub(super) fn note_entry(&mut self, target: TargetIndex, entry: Entry, kind: SiteKind) {
         let floors = self.resolver.calibration().floors(kind);
         self.state.note_entry(target, entry, floors);
     }
 
-    /// The index of a Python function that one of its calls has named.
+    /// The index of a Python function whose first call was announced.
     ///
     /// # Errors
-    /// There is no room for it.
+    /// There is no room for the function.
     pub(super) fn python_function(
         &mut self,
         function: &SelectedFunction,
@@ -58,10 +58,11 @@ impl Context {
         Ok(index)
     }
 
-    /// Reserves indices for the functions of a helper: the first of these numbers that there are indices for.
+    /// Reserves indices for the functions of a helper. Tries each of these rooms in turn, until there are
+    /// enough indices.
     ///
     /// # Errors
-    /// There are not enough indices for any of them.
+    /// There are not even enough indices for the last room.
     pub(super) fn reserve(&self, rooms: &[Room]) -> Result<(FunctionRange, Room), SessionError> {
         let mut reserved = Err(SessionError::Full { things: "functions", capacity: 0 });
         for room in rooms {
@@ -73,11 +74,11 @@ impl Context {
         reserved
     }
 
-    /// Gives back a range of functions; what was counted stays in the report.
+    /// Gives back a range of functions. Their counts stay in the report.
     pub(super) fn give_back(&self, range: FunctionRange) {
         self.state.doses().give_back(range);
         for part in range.parts(AT_ONCE) {
-            // Others may take the lock in between.
+            // Between two parts, other threads may take the lock.
             self.state.doses().wipe(part);
         }
     }
@@ -94,7 +95,7 @@ impl Context {
         missing.filter_map(told).collect()
     }
 
-    /// The Python targets that select nothing among the functions that are known.
+    /// The Python targets that select none of the known functions.
     pub(super) fn without_functions(&self) -> Vec<TargetIndex> {
         let functions = &self.state.doses().functions;
         let mut seen: Vec<TargetIndex> = functions.iter().map(|(_, function)| function.target).collect();

@@ -1,5 +1,5 @@
-//! Covers files that a process maps after the attach: what its dynamic loader maps into a new image, and what
-//! it opens with dlopen later.
+//! Covers files that a process maps after the attach: those that its dynamic loader maps into a new image,
+//! and those that it opens later with dlopen.
 
 use std::collections::HashSet;
 
@@ -26,13 +26,14 @@ pub(super) fn look_for_late_files(coverage: &mut Coverage) {
     }
 }
 
-/// Covers the processes that are due. Returns those where that failed, unless they have ended.
+/// Covers the new files of processes that are due. Returns the processes where this failed. Those that have
+/// ended are left out.
 pub(super) fn cover_due(coverage: &mut Coverage) -> Vec<(Pid, SessionError)> {
     let due = |pid: &Pid| coverage.processes.get(*pid).is_some_and(|covered| covered.late_files.is_due());
     let due: Vec<Pid> = coverage.processes.pids_from(Pid::FIRST).into_iter().filter(due).collect();
     let mut failed = Vec::new();
     for pid in due {
-        // Plans of many processes take longer than an event loop that works may take.
+        // Making plans for many processes takes long, and meanwhile the event loop does not come round.
         coverage.engines.window.came_round();
         if let Err(error) = cover_late_files(pid, coverage)
             && error.kind() != FailureKind::Gone
@@ -43,7 +44,7 @@ pub(super) fn cover_due(coverage: &mut Coverage) -> Vec<(Pid, SessionError)> {
     failed
 }
 
-/// Tells why targets that were just added select nothing in a process.
+/// Reports why targets that were just added select nothing in a process.
 fn tell_unselected(pid: Pid, plan: &Plan, context: &mut Context) {
     if context.new_targets.is_empty() {
         return;
@@ -72,12 +73,12 @@ fn cover_late_files(pid: Pid, coverage: &mut Coverage) -> Result<(), SessionErro
     let of_relatives = if coverage.context.is_root(pid) { None } else { coverage.processes.entry_source() };
     let mut plan = coverage.context.resolver.plan_at_start(&covered.process, of_relatives)?;
     if covered.is_replaced() {
-        // The process has since executed another program. The handler of that event covers it before it
-        // begins.
+        // The process has executed another program meanwhile. The handler of that event covers the new
+        // program.
         return Ok(());
     }
     if covered.python.is_some() || coverage.processes.has_helper(pid) {
-        // Another probe on Python functions, beside the present one, would count their calls twice.
+        // A second probe on Python functions would count their calls twice.
         plan.keep_symbols();
     }
     tell_unselected(pid, &plan, &mut coverage.context);

@@ -1,4 +1,4 @@
-//! Covering a process: attaches what its plan contains, with all engines of the session.
+//! Covers a process: attaches what its plan contains, with all engines of the session.
 
 use std::{collections::HashSet, time::Instant};
 
@@ -26,10 +26,11 @@ pub(super) struct Coverage {
 }
 
 impl Coverage {
-    /// Attaches what the plan of a process contains, and to the stub of the helper that is in it already.
+    /// Attaches the sites in the plan of a process. If `helper` is already in the process, also attaches to
+    /// its stub.
     ///
     /// # Errors
-    /// The process is not covered; or, with [`SessionError::NotInPlace`], not all of it.
+    /// The process is not covered; or, with [`SessionError::NotInPlace`], only a part of it is.
     pub(super) fn cover(
         &mut self,
         process: Process,
@@ -44,10 +45,10 @@ impl Coverage {
         self.cover_with(process, groups, python, helper)
     }
 
-    /// As [`cover`](Self::cover), with what is known already.
+    /// As [`cover`](Self::cover), for sites and helpers whose indices are known already.
     ///
     /// # Errors
-    /// As [`cover`](Self::cover).
+    /// See [`cover`](Self::cover).
     pub(super) fn cover_with(
         &mut self,
         process: Process,
@@ -86,10 +87,10 @@ impl Coverage {
         check_in_place(pid, processes, engines, context)
     }
 
-    /// Covers as much of a process as can be covered.
+    /// Covers a process. If only a part of it can be covered, warns and goes on.
     ///
     /// # Errors
-    /// It is not covered.
+    /// Nothing of the process is covered.
     pub(super) fn cover_or_warn(
         &mut self,
         process: Process,
@@ -105,19 +106,19 @@ impl Coverage {
         }
     }
 
-    /// Gives functions and sites of a plan their indices.
+    /// Gives the functions and sites of a plan their indices.
     ///
     /// # Errors
-    /// There is no room for them, or no engine for probes.
+    /// There is no room for the functions or sites, or the session has no engine for probes.
     pub(super) fn enter_plan(&mut self, plan: &Plan) -> Result<Vec<TargetSites>, SessionError> {
         let is_run = self.processes.command.is_some();
         self.engines.enter_plan(plan, is_run, &mut self.context)
     }
 
-    /// Attaches to more places of a covered process.
+    /// Attaches more sites in a covered process.
     ///
     /// # Errors
-    /// Nothing of it is attached; or, with [`SessionError::NotInPlace`], not all of it.
+    /// No further site is attached; or, with [`SessionError::NotInPlace`], only some are.
     pub(super) fn attach_more(&mut self, pid: Pid, groups: Vec<TargetSites>) -> Result<(), SessionError> {
         let Self { context, processes, engines } = self;
         let Some(index) = processes.get(pid).map(|covered| covered.index) else { return Ok(()) };
@@ -138,8 +139,8 @@ impl Coverage {
         }
     }
 
-    /// Warns, in a session that started its command, that a process has already called functions that the
-    /// session was to see.
+    /// For a session that started its command: warns that a process may already have called functions before
+    /// the session covered them.
     pub(super) fn tell_late_python(&mut self, pid: Pid) {
         if self.processes.command.is_some() && !self.processes.has_helper(pid) {
             self.context.warn(format!(
@@ -149,7 +150,8 @@ impl Coverage {
         }
     }
 
-    /// A process was covered: if it is the command, and runs its first program, this opens the window.
+    /// Is called when a process was covered. If the process is the command, and runs its first program, opens
+    /// the window.
     pub(super) fn open_window_of(&mut self, pid: Pid) {
         let command = self.processes.command.as_mut();
         if command.is_some_and(|command| command.pid() == pid && command.begins()) {
@@ -157,7 +159,7 @@ impl Coverage {
         }
     }
 
-    /// `start_after` counts from here on.
+    /// Opens the window, in which calls are delayed. `start_after` counts from now on.
     pub(super) fn open_window(&mut self) {
         let processes = self.processes.iter().map(|(_, covered)| &covered.process);
         self.engines.window.open(processes, &mut self.context.state);

@@ -1,11 +1,11 @@
-//! Logs, with `-vv`, what the BPF programs decided, with the functions' names.
+//! With `-vv`, logs the decisions of the BPF programs, with the names of the functions.
 
 use crate::{
     engine::bpf::{BpfEngine, decisions::TARGET},
     session::state::State,
 };
 
-/// Logs the decisions since the last call; nothing without `-vv`.
+/// Logs the decisions since the last call. Does nothing without `-vv`.
 pub(super) fn tell(engine: &mut BpfEngine, state: &State) {
     let Some(decisions) = engine.decisions() else { return };
     let decided = decisions.take();
@@ -22,7 +22,7 @@ pub(super) fn tell(engine: &mut BpfEngine, state: &State) {
     }
 }
 
-/// Logs how many of them were left out since the last call; `told` counts them.
+/// Logs how many decisions were lost since the last call. `told` is the number so far.
 pub(super) fn tell_missed(engine: &mut BpfEngine, told: &mut u64) {
     let Some(missed) = engine.decisions().and_then(|decisions| decisions.missed().ok()) else {
         return;

@@ -1,4 +1,4 @@
-//! What counts and delays calls in a session: each engine that it uses, and the window that they share.
+//! The engines that count and delay calls in a session, and the window that they share.
 
 use std::collections::HashMap;
 
@@ -25,19 +25,19 @@ use crate::{
 
 /// The engines of a session.
 pub(super) struct Engines {
-    /// `bpf`, whose programs also announce forks and execs. `None` where nothing needs them.
+    /// The engine `bpf`. Its programs also announce forks and execs. `None` if nothing needs them.
     pub(super) probes: Option<Probes>,
-    /// `helper` and `signal`.
+    /// The engines `helper` and `signal`.
     pub(super) helpers: Helpers,
-    /// When any of them delays calls.
+    /// The time in which the engines delay calls.
     pub(super) window: Window,
 }
 
 impl Engines {
-    /// Makes the programs announce forks and execs of a process, if there are any.
+    /// Makes the BPF programs announce forks and execs of a process. Does nothing without these programs.
     ///
     /// # Errors
-    /// There is no room for it.
+    /// There is no room for the process.
     pub(super) fn track(&mut self, pid: Pid) -> Result<(), SessionError> {
         if let Some(probes) = &mut self.probes {
             probes.engine.track(pid)?;
@@ -52,11 +52,11 @@ impl Engines {
         }
     }
 
-    /// Gives functions and sites of a plan their indices. In a session that started its command, every
+    /// Gives the functions and sites of a plan their indices. In a session that started its command, every
     /// process is new.
     ///
     /// # Errors
-    /// There is no room for them, or no engine for probes.
+    /// There is no room for the functions or sites, or the session has no engine for probes.
     pub(super) fn enter_plan(
         &mut self,
         plan: &Plan,
@@ -76,29 +76,29 @@ impl Engines {
         let Some(probes) = &mut self.probes else {
             return if plan.sites.is_empty() { Ok(Vec::new()) } else { Err(SessionError::WithoutProbes) };
         };
-        // To plan has taken its time. What probes cost may be measured now, which takes as long.
+        // The plan has taken time. If costs must be measured now, that takes as long again.
         self.window.came_round();
         let entered = probes.enter_plan(plan, is_run || self.window.was_opened(), context);
         self.window.came_round();
         entered
     }
 
-    /// Attaches to sites of a process; `process` is its index.
+    /// Attaches to sites of a process. `process` is the index of the process.
     ///
     /// # Errors
-    /// Nothing of it is attached.
+    /// None of the sites is attached.
     pub(super) fn attach(
         &self,
         pid: Pid,
         process: u32,
         sites: &[TargetSites],
     ) -> Result<(Vec<Attached>, Vec<RefusedSite>), AttachError> {
-        // Without that engine, no plan has sites.
+        // Without this engine, no plan has sites.
         let Some(probes) = &self.probes else { return Ok((Vec::new(), Vec::new())) };
         probes.attach(pid, process, sites, &self.window)
     }
 
-    /// Reports sites of a process that the kernel refused.
+    /// Reports the sites of a process that the kernel refused.
     pub(super) fn take_refused(
         &mut self,
         pid: Pid,
@@ -114,17 +114,17 @@ impl Engines {
         }
     }
 
-    /// Calls that came before their function was judged, by its index.
+    /// How often each function was called before its announcement was handled, by the function's index.
     pub(super) fn pending_calls(&self) -> HashMap<u32, u64> {
         self.probes.as_ref().map(Probes::pending_calls).unwrap_or_default()
     }
 
-    /// How the Python functions of a process become known where no helper reports them, by its plan.
+    /// Finds the Python functions of a process if no helper reports them. The plan gives the entry source.
     pub(super) fn follower(&self, process: &Process, plan: &Plan) -> Option<PythonFollower> {
         self.probes.as_ref()?.follower(process, plan)
     }
 
-    /// As for another process, read from the start.
+    /// A follower with the same entry source for another process. Reads everything from the start.
     pub(super) fn follower_like(&self, other: &PythonFollower, process: &Process) -> Option<PythonFollower> {
         self.probes.as_ref()?.follower_like(other, process)
     }
@@ -136,7 +136,7 @@ impl Engines {
         }
     }
 
-    /// A helper is in a process, and has this range of functions.
+    /// Takes over a helper that was loaded into a process, with this range of functions.
     pub(super) fn take_in(
         &mut self,
         presence: Presence,
@@ -150,13 +150,14 @@ impl Engines {
         id
     }
 
-    /// The probe on a helper's stub, where the process that is about to be covered still needs it.
+    /// The probe on a helper's stub for a process that is about to be covered; `None` if the process already
+    /// has it.
     ///
-    /// If children are covered, the probe is attached in all processes that map the helper: the one that it
-    /// was loaded into, and those forked from it, which then miss no call.
+    /// If children are covered, the probe applies to all processes that map the helper: the process into
+    /// which it was loaded, and all forked from that. So no call of a forked process is missed.
     ///
     /// # Errors
-    /// It cannot be attached.
+    /// The probe cannot be attached.
     pub(super) fn stub_of(
         &mut self,
         id: HelperId,
@@ -173,10 +174,10 @@ impl Engines {
         Ok(at_work.of_family.is_none().then_some(group))
     }
 
-    /// The probe on a helper's stub; `None` for a helper that delays by itself.
+    /// The probe on a helper's stub; `None` if the helper delays by itself.
     ///
     /// # Errors
-    /// There is no room for it.
+    /// There is no room for the probe.
     pub(super) fn stub_group(
         &mut self,
         id: HelperId,

@@ -1,4 +1,4 @@
-//! Programs that are held at their entry point until the helper is loaded, so that it sees Python from its
+//! Holds programs at their entry point until the helper is loaded, so that the helper sees Python from its
 //! first call on.
 
 use speed_bump_abi::control_block::HelperCommand;
@@ -19,10 +19,11 @@ use crate::{
     units::Pid,
 };
 
-/// Begins to load the helper into a program at its entry point; the program is covered afterwards.
+/// Begins to load the helper into a program that is held at its entry point. The program is covered
+/// afterwards.
 ///
 /// # Errors
-/// There is no room for its functions.
+/// There is no room for the program's functions.
 pub(super) fn enter(
     stopped: StoppedProgram,
     process: Process,
@@ -38,7 +39,7 @@ pub(super) fn enter(
     Ok(())
 }
 
-/// Handles the progress of the helper that is being loaded into this program.
+/// Checks on the helper that is being loaded into this program, and covers the program when it is in.
 pub(super) fn poll(pid: Pid, coverage: &mut Coverage) {
     let helpers = &coverage.engines.helpers;
     let Some(Entering { process, plan, range, way }) = coverage.processes.take_entering(pid) else { return };
@@ -73,7 +74,7 @@ fn begin(
     stopped.bring_in(setup, room, first, helpers.wake())
 }
 
-/// Covers a program into which the helper was loaded, or could not be, and lets it go on.
+/// Covers a program after the helper was loaded or has failed to load, and lets the program go on.
 fn entered(
     process: Process,
     plan: &Plan,
@@ -109,7 +110,7 @@ fn entered(
     Ok(())
 }
 
-/// Warns if it could not be covered, unless it has ended.
+/// Warns if a process could not be covered, unless it has ended.
 pub(super) fn covered_or_warn(pid: Pid, covered: Result<(), SessionError>, context: &mut Context) {
     let is_gone = || !Process::open(pid).is_ok_and(|process| process.is_alive());
     match covered {

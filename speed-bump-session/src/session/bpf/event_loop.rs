@@ -1,5 +1,5 @@
-//! What a session with the BPF object waits for: ends of processes, announcements, events of the command, and
-//! the clock.
+//! The events for which a session with the BPF object waits: ends of processes, announcements, events of the
+//! command, and the clock.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -28,7 +28,7 @@ use crate::{
     units::Pid,
 };
 
-/// How often perf maps are read: a new function is covered this much later.
+/// How often perf maps are read. A new function is covered with at most this delay.
 const FOLLOW_EVERY: Duration = Duration::from_millis(10);
 
 /// The sources of a session's events.
@@ -36,16 +36,16 @@ const FOLLOW_EVERY: Duration = Duration::from_millis(10);
 pub(super) struct Sources {
     events: Option<AsyncFd<RingBuf<MapData>>>,
     executions: Option<Executions>,
-    /// Events of the command, if the session has one.
+    /// Events of the command, if the session started one.
     pub(super) command_events: Option<CommandEvents>,
     follow: Option<Interval>,
     /// The pidfds of the covered processes.
     pidfds: BTreeMap<Pid, AsyncFd<OwnedFd>>,
-    /// Helpers that were loaded, or could not be.
+    /// Is notified when a helper was loaded, or has failed to load.
     woken: Arc<Notify>,
 }
 
-/// What happened.
+/// An event.
 pub(super) enum Happened {
     /// An event of the command; `None`: there will be no more.
     CommandEvent(Option<CommandEvent>),
@@ -55,9 +55,9 @@ pub(super) enum Happened {
     Ended(Pid),
     /// There are announcements in the ring buffer.
     Announced,
-    /// A helper was loaded, or could not be.
+    /// A helper was loaded, or has failed to load.
     HelperCame,
-    /// It is time to check what is not announced.
+    /// It is time for the periodic checks, of things that nobody announces.
     Tick,
 }
 
@@ -79,18 +79,19 @@ impl Sources {
         Ok(())
     }
 
-    /// Receives no more execs. The programs that were received and not handled go on, as do later ones.
+    /// Receives no more execs. Programs that were received and not handled go on, and so do later ones.
     pub(super) fn close(&mut self) {
         self.executions = None;
         self.command_events = None;
     }
 
-    /// The announcements that there are.
+    /// The announcements that have not been handled.
     pub(super) fn events(&mut self) -> Option<&mut RingBuf<MapData>> {
         self.events.as_mut().map(AsyncFd::get_mut)
     }
 
-    /// Adds new processes, and removes those that are no longer covered.
+    /// Waits for the ends of new processes too, and no longer for those of processes that are not covered any
+    /// more.
     pub(super) fn follow(&mut self, processes: &Processes) -> io::Result<()> {
         self.pidfds.retain(|pid, _| processes.get(*pid).is_some());
         for (pid, covered) in processes.iter() {
@@ -101,13 +102,13 @@ impl Sources {
         Ok(())
     }
 
-    /// What helpers that are being loaded call when they are done.
+    /// A function that a helper's loading calls when it is done.
     pub(super) fn waker(&self) -> Wake {
         let woken = Arc::clone(&self.woken);
         Arc::new(move || woken.notify_one())
     }
 
-    /// Waits for what happens next. Nothing is lost when this is dropped.
+    /// Waits for the next event. No event is lost if the future is dropped.
     pub(super) async fn next(&mut self) -> io::Result<Happened> {
         let Self { events, executions, command_events, follow, pidfds, woken } = self;
         tokio::select! {
@@ -139,7 +140,7 @@ async fn next_execution(executions: &mut Option<Executions>) -> Executed {
     pending().await
 }
 
-/// Waits until any of them ends.
+/// Waits until one of the processes ends.
 async fn next_end(pidfds: &BTreeMap<Pid, AsyncFd<OwnedFd>>) -> Pid {
     poll_fn(|context| {
         let ended = pidfds.iter().find(|(_, pidfd)| pidfd.poll_read_ready(context).is_ready());

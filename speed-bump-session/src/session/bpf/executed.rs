@@ -1,8 +1,9 @@
-//! Processes that execute programs, as announced by the kernel and by those that catch them: a command's
-//! tracer, and the holder of its children. Caught processes are covered before Python begins.
+//! Covers processes that execute programs. The kernel announces these execs, and so do those who catch the
+//! processes: a command's tracer, and the holder of its children. Caught processes are covered before Python
+//! begins.
 //!
-//! The kernel's announcement of an exec may come before or after the catcher's. The order matters only where
-//! the catchers miss the exec: another thread than the first may have executed.
+//! The kernel may announce an exec before or after the catcher does. The order matters only if the catchers
+//! miss the exec, because a thread other than the first one executed the program.
 
 use std::time::{Duration, Instant};
 
@@ -20,10 +21,10 @@ use crate::{
     units::Pid,
 };
 
-/// How long the kernel's announcement of an exec may be ahead of the catcher's.
+/// How long we wait for the catcher's announcement of an exec after the kernel's.
 const AHEAD: Duration = Duration::from_millis(500);
 
-/// The kernel announced, or it was found, that a process replaced its image.
+/// A process replaced its image: the kernel announced it, or a check found it.
 pub(super) fn announced(pid: Pid, coverage: &mut Coverage) {
     let processes = &mut coverage.processes;
     let command = processes.command.as_ref().filter(|command| command.pid() == pid);
@@ -47,7 +48,7 @@ fn has_current_image(pid: Pid, processes: &Processes) -> bool {
     processes.is_entering(pid) || processes.get(pid).is_some_and(is_current)
 }
 
-/// Handles what became of a caught process that executed a program.
+/// Handles the report on a caught process that executed a program.
 pub(super) fn caught(executed: Executed, coverage: &mut Coverage) {
     match executed {
         Executed::Runs { pid } => cover_caught(pid, coverage),
@@ -87,7 +88,7 @@ pub(super) fn told(event: Option<CommandEvent>, coverage: &mut Coverage) {
     }
 }
 
-/// The command's execs are no longer reported.
+/// From now on, nobody reports the command's execs.
 fn not_followed(processes: &mut Processes) {
     if let Some(command) = &mut processes.command {
         command.not_followed();
@@ -108,7 +109,7 @@ fn cover_caught(pid: Pid, coverage: &mut Coverage) {
     if coverage.context.is_root(pid) { coverage.cover_anew(pid) } else { coverage.cover_executed(pid) }
 }
 
-/// Covers processes whose exec the kernel announced and no catcher has.
+/// Covers processes whose exec the kernel announced, and no catcher did.
 pub(super) fn look_for_untold(coverage: &mut Coverage) {
     let Some(before) = Instant::now().checked_sub(AHEAD) else { return };
     for pid in coverage.processes.untold(before) {
@@ -116,8 +117,8 @@ pub(super) fn look_for_untold(coverage: &mut Coverage) {
     }
 }
 
-/// Covers a program that is held at its entry point, and lets it go on: now, or as soon as the helper is
-/// loaded, if it is to be.
+/// Covers a program that is held at its entry point, and lets it go on: at once, or, if the program needs the
+/// helper, when the helper is loaded.
 fn cover_stopped(stopped: StoppedProgram, coverage: &mut Coverage) -> Result<(), SessionError> {
     let process = &stopped.process;
     let pid = process.pid();
@@ -157,7 +158,7 @@ fn cover_stopped(stopped: StoppedProgram, coverage: &mut Coverage) -> Result<(),
     entering::enter(stopped, own, plan, rooms, coverage)
 }
 
-/// Whether the program's C library is musl, which runs constructors only after the entry point.
+/// Whether the program's C library is musl, which calls constructors only after the entry point.
 fn is_musl(process: &Process) -> bool {
     let files = process.mappings().map(|mappings| mappings.files).unwrap_or_default();
     files.iter().any(|file| {

@@ -1,5 +1,5 @@
-//! How the Python functions of one process become known where no helper reports them: from its perf map, or
-//! from source files.
+//! Finds the Python functions of one process if no helper reports them: from its perf map, or from source
+//! files.
 
 use std::collections::HashMap;
 
@@ -21,15 +21,15 @@ use crate::{
     },
 };
 
-/// Bytes of what is known of the source files of all processes: 100,000 functions take half of it.
+/// The most bytes for the source files of all processes: twice the need of 100,000 functions.
 const SOURCES_BYTES: usize = 64 << 20;
 
 /// Room that all processes of a session share.
 #[derive(Debug)]
 pub(super) struct Rooms {
-    /// For trampolines that perf maps name.
+    /// Room for trampolines that perf maps name.
     trampolines: Budget,
-    /// For what is known of source files, in bytes.
+    /// Room for what is known of source files, in bytes.
     sources: Budget,
 }
 
@@ -39,38 +39,38 @@ impl Default for Rooms {
     }
 }
 
-/// How the Python functions of one process become known.
+/// Finds the Python functions of one process.
 #[derive(Debug)]
 pub(super) struct PythonFollower {
     pub(super) version: PythonVersion,
-    /// The instruction that the probe sits on, which decides the floor.
+    /// The instruction at the probe, which decides the floor.
     pub(super) kind: SiteKind,
     pub(super) naming: Naming,
 }
 
 #[derive(Debug)]
 pub(super) enum Naming {
-    /// The perf map is read as it grows. `None` once it could not be read on.
+    /// The perf map is read as it grows. The follower is `None` once the map could not be read any further.
     PerfMap {
         follower: Option<Box<PerfMapFollower>>,
         trampolines: Trampolines,
-        /// How many complaints about it were reported.
+        /// How many complaints about the trampolines were reported.
         told: usize,
     },
-    /// Calls name their functions themselves; source files have the qualified names.
+    /// Calls name their functions, and source files give the qualified names.
     Usdt { root: Option<ProcessRoot>, sources: HashMap<String, Option<SourceIndex>>, share: Share },
 }
 
 impl PythonFollower {
-    /// The follower that a plan asks for.
+    /// A follower for the entry source of a plan.
     pub(super) fn new(process: &Process, plan: &Plan, room: &Rooms) -> Option<Self> {
         let PythonPlan::Source { source, version, .. } = plan.python else { return None };
         let kind = plan.sites.iter().find(|site| site.function.is_none())?.kind;
         Some(Self { version, kind, naming: Naming::new(process, source, room)? })
     }
 
-    /// The same for another process, such as a forked child: CPython gives it trampolines and a perf map of
-    /// its own. Everything is read from the start.
+    /// A follower with the same entry source for another process, such as a forked child: CPython gives a
+    /// child its own trampolines and perf map. Everything is read from the start.
     pub(super) fn in_process(&self, process: &Process, room: &Rooms) -> Option<Self> {
         Some(Self {
             version: self.version,
@@ -84,7 +84,7 @@ impl PythonFollower {
         self.source() == EntrySource::PerfMap
     }
 
-    /// Which probe makes calls visible.
+    /// The entry source.
     pub(super) fn source(&self) -> EntrySource {
         match self.naming {
             Naming::PerfMap { .. } => EntrySource::PerfMap,
@@ -96,7 +96,7 @@ impl PythonFollower {
 impl Naming {
     fn new(process: &Process, source: EntrySource, room: &Rooms) -> Option<Self> {
         Some(match source {
-            // Its functions are known from the control block.
+            // The control block has these functions.
             EntrySource::Helper => return None,
             EntrySource::PerfMap => {
                 let follower = perf_map_of(process, &room.trampolines).map(Box::new);

@@ -1,4 +1,4 @@
-//! Following processes: handles forks and execs of what is covered, and stops covering processes.
+//! Follows processes: handles forks and execs of covered processes, and stops covering processes.
 
 use super::{
     coverage::Coverage,
@@ -11,20 +11,21 @@ use crate::{
     units::Pid,
 };
 
-/// How the session found out that a process runs a program that was not held before it began.
+/// How the session found out that a process runs a new program. The program was not held at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FoundBy {
     /// It executed the program.
     Exec,
-    /// It is a child of what is covered, found in /proc.
+    /// It is a child of a covered process, found in /proc.
     Look,
 }
 
 impl Coverage {
-    /// A covered process forked. The child has the parent's image, and so the parent's sites.
+    /// Covers the child of a covered process that forked. The child has the parent's image, and so the
+    /// parent's sites.
     ///
-    /// A child that shares its parent's memory (vfork) runs the parent's code until it execs: it is covered
-    /// then.
+    /// A child that shares its parent's memory (vfork) executes the parent's code until it calls exec. It is
+    /// covered then.
     pub(super) fn forked(&mut self, parent: Pid, child: Pid, shares_memory: bool) {
         if !self.context.settings.children {
             return self.engines.untrack(child);
@@ -50,14 +51,14 @@ impl Coverage {
         self.settle(child, image.as_ref(), covered);
     }
 
-    /// Covers a forked child by what it maps itself. Its parent's files do not do, as overlayfs has copied
-    /// one of them since, and shows the copy.
+    /// Covers a forked child with a plan from its own mappings. The parent's plan is of no use: overlayfs has
+    /// since copied one of the files, and shows the copy.
     fn cover_by_own_mappings(&mut self, pid: Pid) -> Result<(), SessionError> {
         let Some(Covered { process, helper, attachments, .. }) = self.processes.remove(pid) else {
             return Ok(());
         };
         let helper = helper.id();
-        // The same sites must not be attached twice.
+        // Detaches first, so that no site is attached twice.
         drop(attachments);
         let mut plan = self.context.resolver.plan_at_start(&process, self.processes.entry_source())?;
         if helper.is_some() {
@@ -66,8 +67,8 @@ impl Coverage {
         self.cover(process, &plan, helper)
     }
 
-    /// A followed process replaced its image: what was attached is void, and the new image gets a plan of its
-    /// own. A process named on the command line is no longer covered.
+    /// Covers a process that replaced its image. Old probes have no effect, and the new image gets its own
+    /// plan. A process named on the command line is no longer covered.
     pub(super) fn cover_executed(&mut self, pid: Pid) {
         let was_covered = self.processes.remove(pid);
         if was_covered.is_some() {
@@ -100,7 +101,7 @@ impl Coverage {
         }
     }
 
-    /// Covers a process with its current image, in place of what was covered.
+    /// Covers the current image of a process in place of the former one.
     pub(super) fn cover_anew(&mut self, pid: Pid) {
         self.let_go_of_image(pid);
         match Process::open(pid) {
@@ -109,7 +110,7 @@ impl Coverage {
         }
     }
 
-    /// Covers a child whose image is not known yet.
+    /// Covers a child whose image is new.
     pub(super) fn cover_found(&mut self, process: Process, found: FoundBy) {
         let pid = process.pid();
         let image = process.memory().ok();
@@ -129,13 +130,13 @@ impl Coverage {
         }
     }
 
-    /// Records whether a child with this image is covered; warns of failures, but not if it has ended
-    /// meanwhile.
+    /// Records whether a child with this image is covered. Warns of failures, unless the child has ended or
+    /// replaced its image meanwhile.
     fn settle(&mut self, pid: Pid, image: Option<&Memory>, covered: Result<(), SessionError>) {
         match covered {
             Ok(()) => tracing::debug!("child {pid} is covered"),
             Err(SessionError::Attach(AttachError::ProcessGone { .. })) => {}
-            // It was covered by what it mapped before it replaced its image, and will be covered again.
+            // The plan was from mappings before the exec. The process will be covered again.
             Err(SessionError::NotInPlace(error)) if image.is_some_and(Memory::is_gone) => {
                 tracing::debug!("{error}");
             }
@@ -144,7 +145,7 @@ impl Coverage {
         }
     }
 
-    /// A process ended.
+    /// Stops covering a process that ended.
     pub(super) fn ended(&mut self, pid: Pid) {
         if let Some(covered) = self.processes.remove(pid) {
             self.context.state.events.add(Event::Gone { pid });
@@ -155,7 +156,7 @@ impl Coverage {
         }
     }
 
-    /// Stops covering a process's image, as it has executed another program.
+    /// Stops covering a process's image, as the process has executed another program.
     pub(super) fn let_go_of_image(&mut self, pid: Pid) {
         if let Some(covered) = self.processes.remove(pid) {
             self.context.state.events.add(Event::Replaced { pid });

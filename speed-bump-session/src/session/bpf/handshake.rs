@@ -1,4 +1,4 @@
-//! Which delays the helpers spin, which processes may be sent signals, and how that ends.
+//! Decides which delays helpers spin and which processes get signals, and stops the signals at the end.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -18,8 +18,8 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// Chooses a signal for each delay that the helpers are to spin; none if they cannot. Warns of delays that
-/// cannot use SIGURG.
+/// Chooses a signal for each delay that helpers spin; `None` if they cannot spin on signals. Warns of delays
+/// that cannot use SIGURG.
 pub(super) fn choose_signals(
     resolver: &Resolver,
     settings: &Settings,
@@ -38,8 +38,8 @@ pub(super) fn choose_signals(
     } else {
         signal::choose(&delays, used).map_err(|error| SessionError::Signal(error.to_string()))?
     };
-    // Where no helper will be loaded, the kernel spins, and the signals do not matter. Nothing is known yet
-    // of a command.
+    // If no helper will be loaded, the kernel spins, and the signals do not matter. For a command that has
+    // not started, we do not know.
     let helper_may_come = roots.is_empty() || !or_spin || roots.iter().any(|(_, plan)| plan.wants_helper());
     let limits = if helper_may_come { limits(&assigned, &delays) } else { Vec::new() };
     limits.iter().for_each(|limit| tracing::warn!("{limit}"));
@@ -70,7 +70,7 @@ fn limits(assigned: &[DelaySignal], delays: &BTreeSet<Nanos>) -> Vec<String> {
     limits
 }
 
-/// A helper is loaded, and handles its signals: from now on they are sent to its process.
+/// Allows signals to a process whose helper is loaded and handles them.
 pub(super) fn allow_signals(
     signals: &SessionSignals,
     owner: Pid,
@@ -102,7 +102,7 @@ pub(super) fn allow_signals(
     }
 }
 
-/// Ends sending signals: where none is pending, helpers may restore their handlers.
+/// Stops sending signals. When none is pending in a process, its helper may restore the handlers.
 pub(super) fn end_signals(sent: u64, blocks: &[(Pid, Arc<Block>)]) {
     for (owner, block) in blocks {
         if wait_until_clear(*owner, sent)

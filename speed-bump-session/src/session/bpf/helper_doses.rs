@@ -1,5 +1,5 @@
-//! The engine `helper` for a session: the counters are in the blocks shared with helpers. Doses get there
-//! through the mirrors of the [`PolicySwitch`].
+//! The engine `helper` in a session. Its counters are in the blocks that it shares with helpers. Its doses
+//! reach helpers through the mirrors of the [`PolicySwitch`].
 
 use std::{
     collections::BTreeMap,
@@ -21,11 +21,11 @@ use crate::{
     units::Nanos,
 };
 
-/// Which function indices are counted in which block. Clones share the same state.
+/// The block that counts each range of function indices. Clones share the same state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HelperRanges(Arc<Mutex<BTreeMap<u32, Counted>>>);
 
-/// A range, and where it is counted.
+/// A range of indices, and the block that counts them.
 #[derive(Clone, Debug)]
 struct Counted {
     range: FunctionRange,
@@ -33,23 +33,23 @@ struct Counted {
 }
 
 impl HelperRanges {
-    /// These indices belong to a helper that delays by itself.
+    /// Adds the indices of a helper that delays by itself.
     pub(super) fn add(&self, range: FunctionRange, block: &Arc<Block>) {
         self.lock().insert(range.first, Counted { range, block: Arc::downgrade(block) });
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Counted>> {
-        // No code that holds the lock can panic halfway, so its content is sound.
+        // No code that holds the lock can panic halfway, so the data is consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The ranges of helpers that are loaded, and where each is counted.
+    /// The ranges of helpers that are still loaded, each with its block.
     fn with_blocks(&self) -> Vec<(FunctionRange, Arc<Block>)> {
         let with_block = |of: &Counted| Some((of.range, of.block.upgrade()?));
         self.lock().values().filter_map(with_block).collect()
     }
 
-    /// The block where an index is counted, and its number there.
+    /// The block that counts the function with this index, and the function's number in the block.
     fn counted(&self, index: u32) -> Option<(Counted, u32)> {
         let ranges = self.lock();
         let (first, counted) = ranges.range(..=index).next_back()?;
@@ -58,7 +58,7 @@ impl HelperRanges {
     }
 }
 
-/// Where only helpers count and delay: no BPF program reads these policies.
+/// The engine where helpers do all counting and delaying, and no BPF program reads policies.
 #[derive(Debug)]
 pub(super) struct NoPrograms(pub(super) Arc<PolicySwitch>);
 
@@ -98,8 +98,8 @@ impl Counters for NoPrograms {
     }
 }
 
-/// The doses of a session with helpers that delay by themselves: indices from `first` on are theirs; another
-/// engine has the rest.
+/// The doses of a session with helpers that delay by themselves. Indices from `first` on belong to helpers,
+/// and all others to the engine `inner`.
 #[derive(Debug)]
 pub(super) struct HelperDoses {
     pub(super) inner: Box<dyn Engine>,
@@ -152,7 +152,7 @@ impl Counters for HelperDoses {
             let (stats, taken) = match self.ranges.counted(next) {
                 Some((counted, number)) => {
                     let taken = (counted.range.count - number).min(end - next);
-                    // Once its process has ended, it counts nothing new.
+                    // If the block is gone, its process has ended, and counts nothing new.
                     let block = counted.block.upgrade();
                     let calls = block.map(|block| block.calls(number, taken)).transpose();
                     (calls.map_err(io::Error::other)?.unwrap_or_default(), taken)
@@ -174,7 +174,8 @@ impl Counters for HelperDoses {
             self.inner.histograms(first, of_inner, take)?;
         }
         let helpers = first.saturating_add(of_inner);
-        // Most functions have no delays, and the histogram is much longer.
+        // Reads the short counts first: most functions have no delays, so their long histograms are not
+        // needed.
         let stats = if helpers < end { self.read(helpers, end - helpers)? } else { Vec::new() };
         for (function, _) in (helpers..).zip(stats).filter(|(_, stats)| stats.delayed > 0) {
             if let Some((counted, number)) = self.ranges.counted(function)
@@ -236,7 +237,7 @@ impl Counters for HelperDoses {
     }
 
     fn clear(&mut self, function: u32) -> io::Result<()> {
-        // The next helper with this range gets a block of its own.
+        // A range that is used again gets a new block, so only counters of `inner` need to be cleared.
         if function < self.first { self.inner.clear(function) } else { Ok(()) }
     }
 }

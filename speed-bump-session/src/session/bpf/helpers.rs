@@ -1,7 +1,8 @@
-//! The engines `helper` and `signal` in a session: helpers in covered processes, from loading to unloading.
+//! The engines `helper` and `signal` in a session: the helpers in covered processes, from loading to
+//! unloading.
 //!
-//! A helper serves the process that it was loaded into and those forked from it, which share its block and
-//! its numbering: each helper has a range of the session's function indices.
+//! A helper serves the process into which it was loaded and all processes forked from that. They share its
+//! block and its numbers for functions. Each helper has a range of the session's function indices.
 
 pub(super) mod at_work;
 pub(super) mod given_up;
@@ -29,24 +30,24 @@ use crate::{
 use at_work::AtWork;
 use given_up::GivenUp;
 
-/// How often a wait checks whether to go on.
+/// How often a waiting loop checks whether it is done.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// The helpers of a session.
 pub(super) struct Helpers {
-    /// What each helper is set up with; `None` where none may be loaded.
+    /// The setup of new helpers; `None` if none may be loaded.
     setup: Option<HelperSetup>,
     at_work: BTreeMap<HelperId, AtWork>,
-    /// Helpers that are still being loaded and no longer wanted.
+    /// Helpers that are still being loaded, but are no longer wanted.
     pub(super) given_up: GivenUp,
     next: u32,
-    /// How often timing of calls was switched on.
+    /// How often the timing of calls was switched on.
     stretches: u32,
-    /// The ranges of helpers that delay by themselves.
+    /// The ranges of the helpers that delay by themselves.
     ranges: HelperRanges,
     /// The delays that helpers spin on a signal, if there can be any.
     signals: Option<SessionSignals>,
-    /// What helpers that are being loaded call when they are done.
+    /// A helper's loading calls this when it is done.
     wake: Wake,
 }
 
@@ -58,24 +59,25 @@ impl Helpers {
         wake: Wake,
     ) -> Self {
         let (at_work, given_up) = (BTreeMap::new(), GivenUp::default());
-        // Timing from the start is the first time.
+        // If calls are timed from the start, that counts as the first time.
         let stretches = setup.as_ref().and_then(|setup| setup.in_place).map_or(0, |of| of.timing);
         Self { setup, at_work, given_up, next: 0, stretches, ranges, signals, wake }
     }
 
-    /// What each helper is set up with; `None` where none may be loaded.
+    /// The setup of new helpers; `None` if none may be loaded.
     pub(super) fn setup(&self) -> Option<&HelperSetup> {
         self.setup.as_ref()
     }
 
-    /// Sets the functions to select for all helpers that are loaded from here on.
+    /// Sets the selector for all helpers that are loaded from now on.
     pub(super) fn set_selector(&mut self, selector: &Arc<[u8]>) {
         if let Some(setup) = &mut self.setup {
             setup.selector = Arc::clone(selector);
         }
     }
 
-    /// Makes all helpers, present and future, time calls or not. They apply it with the next selector.
+    /// Switches the timing of calls on or off, for present and later helpers. They apply it with the next
+    /// selector.
     pub(super) fn set_timing(&mut self, on: bool, context: &mut Context) {
         self.stretches = self.stretches.wrapping_add(u32::from(on)).max(u32::from(on));
         let stretch = if on { self.stretches } else { 0 };
@@ -89,43 +91,44 @@ impl Helpers {
         }
     }
 
-    /// What helpers that are being loaded call when they are done.
+    /// A helper's loading calls this when it is done.
     pub(super) fn wake(&self) -> Wake {
         Wake::clone(&self.wake)
     }
 
-    /// A helper that is loaded.
+    /// The helper with this id, if it is loaded.
     pub(super) fn get(&self, id: HelperId) -> Option<&AtWork> {
         self.at_work.get(&id)
     }
 
-    /// A helper that is loaded, to change it.
+    /// The helper with this id, if it is loaded.
     pub(super) fn get_mut(&mut self, id: HelperId) -> Option<&mut AtWork> {
         self.at_work.get_mut(&id)
     }
 
-    /// Whether there are any.
+    /// Whether any helper is loaded.
     pub(super) fn are_any(&self) -> bool {
         !self.at_work.is_empty()
     }
 
-    /// Whether all have listed what is loaded, or will not for now.
+    /// Whether every helper has listed the functions in its process, or will not do so for now.
     pub(super) fn have_looked(&self) -> bool {
         self.at_work.values().all(|at_work| at_work.is_active || at_work.is_over || at_work.is_asleep())
     }
 
-    /// The processes that helpers were loaded into, and the blocks shared with them.
+    /// The blocks of all helpers, each with the process into which the helper was loaded.
     pub(super) fn blocks(&self) -> Vec<(Pid, Arc<Block>)> {
         let block = |at_work: &AtWork| (at_work.owner, Arc::clone(&at_work.presence.block));
         self.at_work.values().map(block).collect()
     }
 
-    /// The program that the process was running when the helper was loaded, if it was running.
+    /// The program that the process was running when this helper was loaded; `None` if it was only starting.
     pub(super) fn program(&self, id: HelperId) -> Option<Program> {
         self.at_work.get(&id)?.presence.program().cloned()
     }
 
-    /// A process whose functions are not known, as a thread of it keeps the interpreter's lock and sleeps.
+    /// A process whose functions are unknown, because one of its threads keeps the interpreter's lock while
+    /// it sleeps.
     pub(super) fn asleep(&self) -> Option<Pid> {
         self.at_work.values().find(|at_work| at_work.is_asleep()).map(|at_work| at_work.owner)
     }
@@ -135,7 +138,8 @@ impl Helpers {
         words::not_listed(self.at_work.values().fold(0, |bits, at_work| bits | at_work.unlisted))
     }
 
-    /// A helper was loaded. If it delays by itself, it gets the doses now and whenever they change.
+    /// Takes over a helper that was loaded. If it delays by itself, it gets the doses now and whenever they
+    /// change.
     pub(super) fn take_in(
         &mut self,
         presence: Presence,
@@ -158,7 +162,7 @@ impl Helpers {
         id
     }
 
-    /// Tells a helper what changed while it was being loaded.
+    /// Tells a helper what has changed while it was being loaded.
     fn bring_up_to_date(&self, block: &Block) -> Result<(), BlockError> {
         let Some(setup) = &self.setup else { return Ok(()) };
         let stretch = setup.in_place.as_ref().map_or(0, |in_place| in_place.timing);
@@ -169,21 +173,21 @@ impl Helpers {
         Ok(())
     }
 
-    /// A helper was loaded, and handles its signals: from now on they are sent to its process.
+    /// Allows signals to a process whose helper was loaded and handles them.
     pub(super) fn allow_signals(&self, id: HelperId, engine: &mut BpfEngine, context: &mut Context) {
         if let (Some(signals), Some(at_work)) = (&self.signals, self.at_work.get(&id)) {
             allow_signals(signals, at_work.owner, &at_work.presence.block, engine, context);
         }
     }
 
-    /// Handles the news of a helper.
+    /// Handles the reports of one helper.
     pub(super) fn listen_to(&mut self, id: HelperId, context: &mut Context) {
         if let Some(at_work) = self.at_work.get_mut(&id) {
             at_work.listen(id, context);
         }
     }
 
-    /// Handles the news of all helpers.
+    /// Handles the reports of all helpers.
     pub(super) fn listen(&mut self, context: &mut Context) {
         for (id, at_work) in &mut self.at_work {
             at_work.listen(*id, context);

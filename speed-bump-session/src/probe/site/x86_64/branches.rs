@@ -1,4 +1,4 @@
-//! Destinations of branches: which of the instructions near a function's entry have other ways in.
+//! Finds the destinations of branches: the instructions near a function's entry that other code may jump to.
 
 use std::{collections::HashSet, ops::Range};
 
@@ -10,29 +10,30 @@ use crate::{
     units::VirtualAddress,
 };
 
-/// We do not search a function longer than this: 4 MiB, some 20 ms. Its symbol is wrong, or it is
-/// machine-made.
+/// The longest function that we search: 4 MiB, about 20 ms. If a function is longer, its symbol is wrong, or
+/// a program made its code.
 pub(super) const LONGEST_FUNCTION: u64 = 4 << 20;
 
-/// The most bytes of all moved pieces together that we search; those of the largest libraries are half of it.
+/// The most bytes that we search in all moved pieces together: twice those of the largest libraries.
 pub(super) const FRAGMENTS_LIMIT: u64 = 64 << 20;
-/// The most branches in them.
+/// The most branches in moved pieces.
 const BRANCHES_LIMIT: usize = 4 << 20;
 
-/// How many instructions outside the function we follow from its jumps.
+/// How many instructions outside the function we follow, from its jumps on.
 pub(super) const OUTSIDE_LIMIT: usize = 16_384;
 
-/// The branches into the straight line from a function's entry.
+/// The branches to the straight line of instructions from a function's entry.
 #[derive(Debug, Default)]
 pub(super) struct Branches {
-    /// The lowest destination after the entry and within the line, and its source.
+    /// The lowest destination on the line after the entry, and the address of the branch.
     first_target: Option<(u64, u64)>,
     to_entry: Option<u64>,
     doubt: Option<Doubt>,
 }
 
 impl Branches {
-    /// Searches all code that may contain a branch into the line, which reaches from the entry to `line_end`.
+    /// Searches all code that may contain a branch to the line. The line extends from the entry to
+    /// `line_end`.
     pub(super) fn find(function: &FunctionCode<'_>, size: u64, line_end: u64) -> Self {
         let entry = function.entry.0;
         let extent = function.map.overlap(&(entry..entry.saturating_add(size)));
@@ -64,17 +65,17 @@ impl Branches {
         search.found
     }
 
-    /// The lowest destination after the entry and within the line, and its source.
+    /// The lowest destination on the line after the entry, and the address of the branch.
     pub(super) fn first_target(&self) -> Option<(u64, u64)> {
         self.first_target
     }
 
-    /// A jump to the entry itself.
+    /// The address of a jump to the entry itself.
     pub(super) fn to_entry(&self) -> Option<u64> {
         self.to_entry
     }
 
-    /// Why there may be others.
+    /// Why there may be branches that we do not know.
     pub(super) fn doubt(&self) -> Option<Doubt> {
         self.doubt
     }
@@ -85,13 +86,14 @@ struct Search<'a> {
     line: Range<u64>,
     extent: Range<u64>,
     found: Branches,
-    /// Destinations of jumps out of the extent.
+    /// Destinations of jumps that leave the extent.
     outside: Vec<u64>,
     has_calls: bool,
 }
 
 impl Search<'_> {
-    /// Decodes all code of the extent in order of address, from its start and also, aligned, from the entry.
+    /// Decodes all code of the extent, in order of address. Instructions start at the beginning of the
+    /// extent, and again at the entry.
     fn sweep(&mut self) {
         let mut starts = Vec::new();
         let mut targets = Vec::new();
@@ -104,15 +106,17 @@ impl Search<'_> {
                 }
             }
         }
-        // A branch into the middle of an instruction: the sweep decoded data, and may have missed code.
+        // If a branch lands in the middle of an instruction, the sweep decoded data, and may have missed
+        // code.
         let between = targets.into_iter().find(|target| starts.binary_search(target).is_err());
         if let Some(target) = between {
             self.doubt(Doubt::InsideInstruction(VirtualAddress(target)));
         }
     }
 
-    /// Follows the jumps that leave the function, until they come back: to its moved pieces, and to code that
-    /// it shares with others. The code after a jump to another function's entry belongs to that function.
+    /// Follows the jumps that leave the function until they come back. They lead to its moved pieces, and to
+    /// code that it shares with other functions. Code after a jump to another function's entry belongs to
+    /// that function.
     fn follow_outside(&mut self) {
         let mut seen = HashSet::new();
         while let Some(start) = self.outside.pop() {
@@ -166,7 +170,7 @@ impl Search<'_> {
         let is_call = instruction.mnemonic() == Mnemonic::Call;
         self.has_calls |= is_call;
         if let Some(target) = branch_target(instruction) {
-            // A call of the entry is a call.
+            // A call of the entry is an ordinary call.
             if !(is_call && target == self.line.start) {
                 self.note(target, instruction.ip());
             }
@@ -194,8 +198,8 @@ impl Search<'_> {
 }
 
 /// Every branch in every moved piece of a function, by destination. Only the unwinder enters an exception
-/// handler in such a piece, so following jumps does not find it. Which function it belongs to does not
-/// matter, since no other one jumps into this one's line. `None` if there is too much to search.
+/// handler in such a piece, so we do not find it by following jumps. We need not know which function a piece
+/// belongs to: no other function's piece jumps to this line. `None` if there is too much to search.
 fn fragment_branches<'a>(map: &'a CodeMap<'_>) -> Option<&'a [(u64, u64)]> {
     let branches = map.fragment_branches.get_or_init(|| {
         let mut left = FRAGMENTS_LIMIT;
@@ -222,7 +226,7 @@ pub(super) fn branch_target(instruction: &Instruction) -> Option<u64> {
         .then(|| instruction.near_branch_target())
 }
 
-/// An address that the code computes, perhaps to jump to.
+/// An address that the code computes, perhaps in order to jump there.
 fn loaded_address(instruction: &Instruction) -> Option<u64> {
     match instruction.mnemonic() {
         Mnemonic::Lea if instruction.memory_base() == Register::RIP => {

@@ -1,9 +1,9 @@
-//! All exits of a function's code.
+//! Finds all exits in a function's code.
 //!
-//! We decode all of it in order of address, and then follow it from the entry: both must find the same
-//! instructions, or there is data in between. The destinations of a `switch` are unknown. So if there is one,
-//! all decoded instructions belong to the function; otherwise we leave alone what nothing leads to (exception
-//! handlers).
+//! We decode all code in order of address, and then follow it from the entry. Both must find the same
+//! instructions; otherwise there is data in between. The destinations of a `switch` are unknown. So if there
+//! is a `switch`, all decoded instructions count as code of the function. If there is none, we ignore
+//! instructions that no jump leads to (exception handlers).
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,12 +22,12 @@ use crate::{
     units::VirtualAddress,
 };
 
-/// We do not decode a function with more code than this, moved pieces included.
+/// The most code of a function that we decode, including moved pieces.
 const BYTES_LIMIT: u64 = 256 << 10;
 /// How many bytes of an entry of the procedure linkage table we check.
 const LINKAGE_BYTES: u64 = 32;
 
-/// Bytes from the stack pointer to the return address, where known.
+/// The distance from the stack pointer to the return address in bytes, if known.
 type Depth = Option<u32>;
 
 /// Finds the exits of a function.
@@ -37,7 +37,7 @@ pub(in crate::probe::site) fn exits(function: &FunctionCode<'_>) -> Result<Vec<E
     let mut body = Body::new(function.map, entry);
     body.add(entry..entry.saturating_add(size))?;
     body.follow(entry, Some(0))?;
-    // The cases of a switch start with the stack as it is at the jump.
+    // At the cases of a switch, the stack is the same as at the jump.
     while let Some(depth) = body.switch {
         let Some(start) = body.unreached() else { break };
         body.follow(start, depth)?;
@@ -49,7 +49,7 @@ pub(in crate::probe::site) fn exits(function: &FunctionCode<'_>) -> Result<Vec<E
     body.exits.iter().map(exit).collect()
 }
 
-/// The exit at an address, if a probe can be placed there.
+/// The exit at an address. Fails if no probe can be there.
 fn exit(map: &CodeMap<'_>, address: u64, condition: Condition) -> Result<Exit, NoExits> {
     let at = VirtualAddress(address);
     let refused = |why| NoExits::Refused(at, why);
@@ -64,16 +64,16 @@ fn exit(map: &CodeMap<'_>, address: u64, condition: Condition) -> Result<Exit, N
     }
 }
 
-/// The function's code, including its moved pieces.
+/// The code of a function, including its moved pieces.
 struct Body<'m> {
     map: &'m CodeMap<'m>,
     entry: u64,
     ranges: Vec<Range<u64>>,
     instructions: BTreeMap<u64, Instruction>,
-    /// The instructions followed so far, with the stack there.
+    /// The instructions that were followed so far, each with the stack depth there.
     reached: HashMap<u64, Depth>,
     exits: BTreeMap<u64, Condition>,
-    /// The stack at an indirect jump that does not leave the function, if there is one.
+    /// If there is an indirect jump that does not leave the function: the stack depth there.
     switch: Option<Depth>,
 }
 
@@ -107,7 +107,7 @@ impl<'m> Body<'m> {
         self.ranges.iter().any(|range| range.contains(&address))
     }
 
-    /// The lowest instruction that nothing leads to, except padding.
+    /// The first instruction that no followed code leads to. Padding does not count.
     fn unreached(&self) -> Option<u64> {
         let fills = |instruction: &Instruction| {
             matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3 | Mnemonic::Ud2)
@@ -118,13 +118,13 @@ impl<'m> Body<'m> {
         unreached.map(|(address, _)| *address)
     }
 
-    /// Follows the code from an address on, to everything that it leads to.
+    /// Follows the code from an address on, and everything that it jumps to.
     fn follow(&mut self, start: u64, depth: Depth) -> Result<(), NoExits> {
         let mut next = vec![(start, depth)];
         while let Some((address, depth)) = next.pop() {
             let depth = match self.reached.get(&address) {
                 Some(known) if *known == depth || known.is_none() => continue,
-                // Reached with two different stacks: follow it again, with the stack unknown.
+                // Code was reached with two different depths: follow it again with an unknown depth.
                 Some(_) => None,
                 None => depth,
             };
@@ -137,7 +137,7 @@ impl<'m> Body<'m> {
         Ok(())
     }
 
-    /// The successors of one instruction.
+    /// Adds the successors of one instruction to `next`.
     fn run(
         &mut self,
         instruction: &Instruction,
@@ -156,9 +156,9 @@ impl<'m> Body<'m> {
                 Some(frame.depth())
             }
             FlowControl::Call | FlowControl::IndirectCall => {
-                // If that is outside the function's code, the call does not return.
+                // If the code after the call is outside the function, the call does not return.
                 if self.contains(instruction.next_ip()) {
-                    // A `call` of the next instruction pushes.
+                    // A `call` of the next instruction is used as a push.
                     let pushes = branch_target(instruction) == Some(instruction.next_ip());
                     next.push((instruction.next_ip(), depth.filter(|_| !pushes)));
                 }
@@ -208,7 +208,7 @@ impl<'m> Body<'m> {
         Ok(())
     }
 
-    /// A direct jump: within the function, to a moved piece of it, or out of it.
+    /// A direct jump: within the function, to a moved piece, or out of the function.
     fn jump(
         &mut self,
         instruction: &Instruction,
@@ -237,7 +237,8 @@ impl<'m> Body<'m> {
         if self.exits.len() > EXITS_LIMIT { Err(NoExits::TooMany) } else { Ok(()) }
     }
 
-    /// Whether an entry of the procedure linkage table begins there: it jumps on through memory at once.
+    /// Whether an entry of the procedure linkage table begins at this address: it jumps at once to an address
+    /// from memory.
     fn is_linkage(&self, address: u64) -> bool {
         let instructions = Instructions::new(self.map, address, address.saturating_add(LINKAGE_BYTES));
         let first = instructions.into_iter().find(|it| it.mnemonic() != Mnemonic::Endbr64);
@@ -245,7 +246,7 @@ impl<'m> Body<'m> {
     }
 }
 
-/// The condition of a conditional jump; `None` for those that count or test a register.
+/// The condition of a conditional jump. `None` for jumps that count or test a register.
 fn condition(instruction: &Instruction) -> Option<Condition> {
     use iced_x86::ConditionCode as C;
     let code = match instruction.condition_code() {

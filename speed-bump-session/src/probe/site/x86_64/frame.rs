@@ -1,13 +1,14 @@
-//! The stack along a straight line of code: its depth, the saved registers, the use of the red zone.
+//! Follows the stack along a straight line of code: its depth, the saved registers, and the use of the red
+//! zone (the bytes below `rsp`).
 
 use iced_x86::{Code, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register, UsedMemory};
 
-/// The effects of the code from the entry up to an instruction on the stack and on saved registers.
+/// What the code from the entry up to an instruction does to the stack and to saved registers.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     depth: Option<u32>,
     red_zone_used: bool,
-    /// One bit for each general register that was written.
+    /// One bit for each general register that the code has written.
     written: u16,
 }
 
@@ -18,23 +19,23 @@ impl Default for Frame {
 }
 
 impl Frame {
-    /// At another place than the entry.
+    /// The frame at an instruction other than the entry.
     pub(super) fn at(depth: Option<u32>) -> Self {
         Self { depth, ..Self::default() }
     }
 
-    /// Bytes from `rsp` to the return address.
+    /// The distance from `rsp` to the return address in bytes; `None` if unknown.
     pub(super) fn depth(&self) -> Option<u32> {
         self.depth
     }
 
-    /// Whether something may have been stored below `rsp`.
+    /// Whether the code may have stored data below `rsp`.
     pub(super) fn red_zone_used(&self) -> bool {
         self.red_zone_used
     }
 
-    /// Whether an instruction saves a register for the caller: pushes a callee-saved one that still holds the
-    /// caller's value, which the function does not use otherwise.
+    /// Whether an instruction saves a register for the caller: it pushes a callee-saved register that the
+    /// code has not written, so the register still holds the caller's value.
     pub(super) fn saves(&self, instruction: &Instruction) -> bool {
         let register = instruction.op0_register();
         instruction.code() == Code::Push_r64
@@ -45,7 +46,7 @@ impl Frame {
             && self.written & bit(register) == 0
     }
 
-    /// Applies an instruction that does not transfer control.
+    /// Adds the effect of an instruction that does not transfer control.
     pub(super) fn run(&mut self, instruction: &Instruction) {
         let mut factory = InstructionInfoFactory::new();
         let info = factory.info(instruction);
@@ -60,14 +61,14 @@ impl Frame {
         if moves_rsp {
             let below = self.depth.zip(rsp_decrease(instruction));
             let depth = below.and_then(|(depth, by)| depth.checked_add_signed(by));
-            // Data that was above `rsp` may be below it now.
+            // If `rsp` was raised, data that was above it may be below it now.
             self.red_zone_used |= below.is_none_or(|(_, by)| by < 0);
             self.depth = depth;
         }
     }
 }
 
-/// By how many bytes an instruction lowers `rsp`, if that is visible.
+/// By how many bytes an instruction lowers `rsp`; `None` if the instruction does not show it.
 fn rsp_decrease(instruction: &Instruction) -> Option<i32> {
     let to_rsp = instruction.op0_register() == Register::RSP;
     match instruction.code() {
@@ -84,7 +85,7 @@ fn rsp_decrease(instruction: &Instruction) -> Option<i32> {
         {
             i32::try_from(instruction.memory_displacement64().cast_signed()).ok()?.checked_neg()
         }
-        // POP RSP, ENTER and LEAVE move it elsewhere.
+        // POP RSP, ENTER and LEAVE set `rsp` to another value.
         Code::Enterq_imm16_imm8 | Code::Leaveq => None,
         _ if instruction.op0_kind() == OpKind::Register && to_rsp && !is_push(instruction) => None,
         _ => match instruction.stack_pointer_increment() {

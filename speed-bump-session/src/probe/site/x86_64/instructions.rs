@@ -1,13 +1,13 @@
-//! Decoding code piece by piece.
+//! Decodes code piece by piece.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
 use super::LONGEST_INSTRUCTION;
 use crate::probe::site::CodeMap;
 
-/// Bytes of the first piece: the code that we follow mostly ends soon.
+/// The size of the first piece in bytes: most code that we follow ends soon.
 const FIRST_PIECE: usize = 128;
-/// Bytes of the largest piece.
+/// The size of the largest piece in bytes.
 const LARGEST_PIECE: usize = 4_096;
 
 /// The instructions from an address on, in order, as far as there is code.
@@ -20,17 +20,18 @@ pub(super) struct Instructions<'m> {
 }
 
 impl<'m> Instructions<'m> {
-    /// The instructions from `start` to `end`; one that reaches beyond is cut, and invalid.
+    /// The instructions from `start` to `end`. An instruction that reaches beyond `end` is cut, and then
+    /// invalid.
     pub(super) fn new(map: &'m CodeMap<'m>, start: u64, end: u64) -> Self {
         Self { map, next: start, end, piece: FIRST_PIECE, ready: Vec::new().into_iter() }
     }
 
-    /// Whether there is no code at all.
+    /// Whether there is no code at `start`.
     pub(super) fn is_outside_code(&self) -> bool {
         self.map.bytes_at(self.next, 1).is_empty()
     }
 
-    /// Decodes another piece, except for an instruction that may continue after it.
+    /// Decodes another piece. An instruction that may continue after the piece is left for the next one.
     fn decode_piece(&mut self) {
         let wanted =
             usize::try_from(self.end.saturating_sub(self.next)).unwrap_or(usize::MAX).min(self.piece);
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn pieces_join_as_if_all_were_decoded_at_once() {
-        // Any bytes: instructions of all lengths, and what is none.
+        // Random bytes: instructions of all lengths, and bytes that are not an instruction.
         let mut noise = 1_u32;
         let bytes: Vec<u8> = (0..20_000)
             .map(|_| {

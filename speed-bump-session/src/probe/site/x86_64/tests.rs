@@ -1,4 +1,4 @@
-//! Hand-assembled functions, one for each way in which a site can be wrong.
+//! Functions as machine code, one for each way in which a site can be wrong.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod edges;
@@ -15,7 +15,7 @@ use crate::{
 
 const ENTRY: u64 = 0x40_1000;
 
-/// The cost on Linux 6.18 in a virtual machine.
+/// The cost of each kind on Linux 6.18 in a virtual machine.
 fn measured(kind: SiteKind) -> Nanos {
     Nanos(match kind {
         SiteKind::Nop5 => 345,
@@ -30,7 +30,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     hex.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
 }
 
-/// A file whose text starts with the function, which is as long as the text unless `size` is smaller.
+/// A file whose text starts with the function. The function is as long as the text, unless `size` is smaller.
 struct Text {
     bytes: Vec<u8>,
     address: u64,
@@ -84,7 +84,7 @@ impl Text {
         self.with(analyse)?.choose(&measured)
     }
 
-    /// Offset and kind of the site.
+    /// The offset and kind of the chosen site.
     fn site(&self) -> (u32, SiteKind) {
         let site = self.choose().unwrap();
         (site.offset_in_function, site.kind)
@@ -162,9 +162,9 @@ fn a_branch_to_the_line_moves_the_site_before_it() {
     assert_eq!(Text::new("53 0f 1f 44 00 00 ff cf 75 f7 5b c3").site(), (0, SiteKind::Push));
     // mov eax, edi; nop; L: dec eax; jne L; ret: the branch lands after the nop
     assert_eq!(Text::new("89 f8 90 ff c8 75 fc c3").site(), (2, SiteKind::Nop));
-    // mov eax, edi; L: nop; ...; call L: a call of the middle is a way in, too
+    // mov eax, edi; L: nop; ...; call L: a call of an address in the middle also enters there
     assert_eq!(Text::new("89 f8 90 c3 e8 f9 ff ff ff c3").site(), (0, SiteKind::SingleStep));
-    // nop; lea rax, [rip - 7] (the nop's end); jmp rax
+    // nop; lea rax, [rip - 7] (the end of the nop); jmp rax
     let taken = Text::new("89 ff 90 90 48 8d 05 f8 ff ff ff ff e0");
     assert_eq!(taken.site(), (0, SiteKind::SingleStep));
     assert_eq!(excluded(&taken, 3), Some(Exclusion::Reached { from: at(4), to: at(3) }));
@@ -178,13 +178,13 @@ fn jumps_to_the_entry_repeat_every_site() {
     // jmp to itself
     let site = Text::new("eb fe").choose().unwrap();
     assert_eq!((site.offset_in_function, site.kind, site.exactness), (0, SiteKind::Jmp, Exactness::Repeats));
-    // A call of itself is a call.
+    // A function that calls itself is called: this is no loop.
     assert_eq!(Text::new("53 e8 fa ff ff ff 5b c3").choose().unwrap().exactness, Exactness::Once);
 }
 
 #[test]
 fn indirect_jumps_leave_the_last_save_as_the_last_site() {
-    // push rbp; mov rbp, rsp; nop5; jmp rax: the nop would be cheaper, but is after the last save
+    // push rbp; mov rbp, rsp; nop5; jmp rax: the nop would be cheaper, but comes after the last save
     let after = Text::new("55 48 89 e5 0f 1f 44 00 00 ff e0");
     assert_eq!(after.site(), (0, SiteKind::Push));
     assert_eq!(excluded(&after, 4), Some(Exclusion::Unproven(Doubt::IndirectJump(at(9)))));
@@ -194,13 +194,15 @@ fn indirect_jumps_leave_the_last_save_as_the_last_site() {
     assert_eq!(Text::new("55 48 89 e5 0f 1f 44 00 00 53 ff e0").site(), (4, SiteKind::Nop5));
     // endbr64; push rbp; push r15; jmp [rdi]
     assert_eq!(Text::new("f3 0f 1e fa 55 41 57 ff 27").site(), (4, SiteKind::Push));
-    // Not a save: rbx was written (a push of an argument), rax is not callee-saved.
+    // These pushes save no register of the caller: rbx was written before (it pushes an argument), and rax is
+    // not callee-saved.
     assert_eq!(Text::new("48 89 fb 53 ff e0").site(), (0, SiteKind::SingleStep));
     assert_eq!(Text::new("31 c9 50 ff e0").site(), (0, SiteKind::SingleStep));
-    // An indirect jump could lead to the entry, unless a register is saved on the way from there.
+    // An indirect jump could lead to the entry, unless the code saves a register before the jump.
     assert_eq!(Text::new("31 c9 50 ff e0").choose().unwrap().exactness, Exactness::Unproven);
     assert_eq!(after.choose().unwrap().exactness, Exactness::Once);
-    // A save that a known branch lands before is trusted no more: xor; L: push rbx; pop rbx; jne L; jmp rax
+    // If a known branch lands at or before a save, the save proves nothing: xor; L: push rbx; pop rbx; jne L;
+    // jmp rax
     assert_eq!(Text::new("31 c9 53 5b 75 fc ff e0").site(), (0, SiteKind::SingleStep));
 }
 
@@ -220,14 +222,14 @@ fn jumps_through_the_global_offset_table_are_tail_calls() {
 
 #[test]
 fn data_and_tricks_in_the_function_leave_the_entry() {
-    // mov; nop; ret; then bytes that are no instruction
+    // mov; nop; ret; and then bytes that are not an instruction
     let data = Text::new("89 f8 90 c3 06 06");
     assert_eq!(data.site(), (0, SiteKind::SingleStep));
     assert_eq!(excluded(&data, 2), Some(Exclusion::Unproven(Doubt::Undecodable(at(4)))));
     // mov; nop; jmp into the middle of the next instruction
     let middle = Text::new("89 f8 90 85 c0 74 02 b8 90 90 90 90 c3");
     assert_eq!(excluded(&middle, 2), Some(Exclusion::Unproven(Doubt::InsideInstruction(at(9)))));
-    // A size beyond reason.
+    // The function's size is absurd.
     let huge = Text::new("89 f8 90 c3").size(1 << 40);
     assert_eq!(excluded(&huge, 2), Some(Exclusion::Unproven(Doubt::TooMuchCode)));
 }
@@ -251,12 +253,13 @@ fn other_symbols_are_other_ways_in() {
     let alias = Text::new("f3 0f 1e fa 55 5d c3").symbol(4, 3, false);
     assert_eq!(alias.site(), (0, SiteKind::SingleStep));
     assert_eq!(alias.analyse().end, LineEnd::Symbol(at(4)));
-    // An alias of the entry is no other way.
+    // An alias of the entry is no other entry.
     assert_eq!(Text::new("f3 0f 1e fa 55 5d c3").symbol(0, 7, false).site(), (4, SiteKind::Push));
-    // A symbol within a five-byte nop forbids rewriting it.
+    // If a symbol lies within a five-byte nop, the kernel must not rewrite the nop.
     let inside = Text::new("0f 1f 44 00 00 55 5d c3").symbol(3, 0, false);
     assert_eq!(excluded(&inside, 0), Some(Exclusion::Reached { from: at(3), to: at(3) }));
-    // The function lies in another symbol, whose earlier code jumps into it: nop; je +3 | mov; nop; ret
+    // The function lies inside another symbol, and earlier code of that symbol jumps into it: nop; je +3 |
+    // mov; nop; ret
     let mut inner = Text::new("90 74 02 89 f8 90 c3").symbol(0, 7, false);
     (inner.entry, inner.size) = (ENTRY + 3, Some(4));
     assert_eq!(inner.site(), (0, SiteKind::SingleStep));
@@ -268,18 +271,18 @@ fn branches_from_moved_pieces_are_found() {
     let followed = "89 f8 90 85 c0 74 01 c3 eb f8";
     assert_eq!(Text::new(followed).size(8).site(), (0, SiteKind::SingleStep));
     assert_eq!(Text::new(followed).size(8).symbol(8, 2, true).site(), (0, SiteKind::SingleStep));
-    // The same, entered by the unwinder alone: only the piece's symbol shows it.
+    // The same piece, which only the unwinder enters: we find it only if it has a symbol.
     let unwound = "89 f8 90 85 c0 90 90 c3 eb f8";
     assert_eq!(Text::new(unwound).size(8).symbol(8, 2, true).site(), (0, SiteKind::SingleStep));
     assert_eq!(Text::new(unwound).size(8).site(), (2, SiteKind::Nop));
-    // A jump to another function's entry is a tail call: what that does is its own.
+    // A jump to another function's entry is a tail call, and that function's code does not matter.
     let tail = Text::new("89 f8 90 85 c0 74 01 c3 ff e0").size(8);
     assert_eq!(excluded(&tail, 2), Some(Exclusion::Unproven(Doubt::IndirectJump(at(8)))));
     assert_eq!(tail.symbol(8, 2, false).site(), (2, SiteKind::Nop));
-    // As is one through the procedure linkage table: je to endbr64; bnd jmp [rip + 0]
+    // A jump through the procedure linkage table is a tail call too: je to endbr64; bnd jmp [rip + 0]
     let plt = Text::new("89 f8 90 85 c0 74 01 c3 f3 0f 1e fa f2 ff 25 00 00 00 00").size(8);
     assert_eq!(plt.site(), (2, SiteKind::Nop));
-    // A jump out of the file's code.
+    // The jump leads out of the file's code.
     assert_eq!(Text::new("89 f8 90 e9 00 00 00 10").site(), (0, SiteKind::SingleStep));
 }
 
@@ -310,7 +313,7 @@ fn code_that_is_not_there_is_refused() {
 #[test]
 fn the_entry_stays_where_nothing_is_cheaper_on_this_machine() {
     let text = Text::new("f3 0f 1e fa 0f 1f 44 00 00 c3");
-    // A kernel that steps five-byte nops too.
+    // This kernel single-steps five-byte nops too.
     let site = text.analyse().choose(&|_| Nanos(9_500)).unwrap();
     assert_eq!(site.offset_in_function, 0);
     assert!(site.reason.contains("ret"), "{}", site.reason);
@@ -340,8 +343,8 @@ proptest! {
             Err(SiteRefusal::OutsideCode(address)) => prop_assert_eq!(address.0, entry),
             Err(SiteRefusal::NoSite { .. }) => {}
             Ok(site) => {
-                // Decoded again, the plain way: no transfer of control before the site, all of it in the
-                // size.
+                // Decodes again from the entry: there is no transfer of control before the site, and the site
+                // is within the function's size.
                 let skip = usize::try_from(entry.wrapping_sub(base)).unwrap();
                 let mut decoder = Decoder::with_ip(64, &text.bytes[skip..], entry, DecoderOptions::NONE);
                 while decoder.ip() != site.address.0 {
@@ -361,7 +364,7 @@ proptest! {
     }
 }
 
-/// Bytes that make prologues, branches and prefixes likelier than chance does.
+/// Random bytes in which prologues, branches and prefixes are more frequent than by chance.
 fn favoured_byte() -> impl Strategy<Value = u8> {
     let favoured =
         bytes("55 53 41 54 48 89 e5 83 ec 08 90 0f 1f 44 00 00 eb fe 74 fc 75 e8 e9 c3 f3 66 2e f0 c5");

@@ -2,14 +2,14 @@
 //!
 //! Source: `arch/x86/kernel/uprobes.c` as of the 6.18 cycle (`uprobe_init_insn`, `branch_setup_xol_ops`,
 //! `push_setup_xol_ops`, `can_optimize`), with `insn_is_nop` as proposed for `arch/x86/lib/insn-eval.c` in
-//! the same cycle. We compared what it accepts and refuses with a running 6.18. Where other versions are
-//! known to differ, we take the reading that is safe on both.
+//! the same cycle. We compared which instructions it accepts and refuses with a running 6.18. If another
+//! version is known to differ, we assume what is safe on both.
 
 use iced_x86::{Instruction, Mnemonic, Register};
 
 use crate::probe::site::{KernelRefusal, SiteKind};
 
-/// The encoding of one instruction, as far as the kernel decodes it.
+/// The encoding of one instruction, as the kernel decodes it.
 pub(super) struct Encoding<'a> {
     prefixes: &'a [u8],
     rex: Option<u8>,
@@ -21,15 +21,15 @@ pub(super) struct Encoding<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Map {
     One,
-    /// `0F`, and the opcode after it.
+    /// `0F` comes before the opcode.
     Two,
-    /// VEX or EVEX: the kernel still checks the opcode byte against the one-byte table.
+    /// VEX or EVEX: the kernel still looks up the opcode byte in the table of one-byte opcodes.
     Vector,
 }
 
 impl<'a> Encoding<'a> {
-    /// Reads what [`Instruction`] does not keep. The bytes are those of one decoded instruction; otherwise
-    /// `None`.
+    /// Reads the parts of the encoding that [`Instruction`] does not keep. `None` unless the bytes are those
+    /// of one decoded instruction.
     pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
         let is_prefix = |byte: &&u8| {
             matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0x66 | 0x67 | 0xf0 | 0xf2 | 0xf3)
@@ -50,18 +50,19 @@ impl<'a> Encoding<'a> {
         Some(Self { prefixes, rex, map, opcode, modrm: rest.get(skip + 1).copied() })
     }
 
-    /// Why the kernel refuses a probe here, or would break the program with one.
+    /// Why the kernel refuses a probe here, or why a probe would break the program.
     pub(super) fn refusal(&self, instruction: &Instruction) -> Option<KernelRefusal> {
         if self.prefixes.contains(&0xf0) {
             return Some(KernelRefusal::Lock);
         }
-        // ES, CS, SS and DS; also as branch hints, as `notrack`, and in the long nops that pad code.
+        // The prefixes for ES, CS, SS and DS. They are also branch hints and `notrack`, and occur in the long
+        // nops that pad code.
         if self.prefixes.iter().any(|prefix| matches!(prefix, 0x26 | 0x2e | 0x36 | 0x3e)) {
             return Some(KernelRefusal::SegmentPrefix);
         }
         match instruction.mnemonic() {
-            // The copy is stepped with the trap flag set, which PUSHF then pushes; the matching POPF sets the
-            // flag for good, and SIGTRAP kills the process. Measured on 6.18.
+            // The kernel steps the copy with the trap flag set, and PUSHF pushes this flag. The matching POPF
+            // then sets the flag for good, and SIGTRAP kills the process. Measured on 6.18.
             Mnemonic::Pushf | Mnemonic::Pushfd | Mnemonic::Pushfq => return Some(KernelRefusal::TrapFlag),
             Mnemonic::Syscall | Mnemonic::Sysenter | Mnemonic::Int => return Some(KernelRefusal::SystemCall),
             Mnemonic::Int3 | Mnemonic::Int1 => return Some(KernelRefusal::Breakpoint),
@@ -74,20 +75,21 @@ impl<'a> Encoding<'a> {
         if instruction.is_privileged() {
             return Some(KernelRefusal::Privileged);
         }
-        // Before 6.18 every 90 counted as a nop, so `xchg rax, r8` was skipped.
+        // Before 6.18 the kernel took every 90 for a nop, so it skipped `xchg rax, r8`.
         if self.is_one(0x90..=0x90) && self.rex.is_some_and(|rex| rex & 1 != 0) {
             return Some(KernelRefusal::TakenForNop);
         }
         if self.prefixes.contains(&0x66) && self.is_relative_branch() {
             return Some(KernelRefusal::OperandSizeBranch);
         }
-        // AMD's XOP shares its first byte with POP; the kernel's fix-up of RIP-relative operands lacks it.
+        // The first byte of AMD's XOP is also that of POP. The kernel's code for RIP-relative operands does
+        // not know XOP.
         let xop = self.is_one(0x8f..=0x8f) && instruction.mnemonic() != Mnemonic::Pop;
         let in_table = self.map == Map::Two || in_one_byte_table(self.opcode);
         (xop || !in_table).then_some(KernelRefusal::NotInTable)
     }
 
-    /// How the kernel treats an instruction that it does not refuse.
+    /// How the kernel executes an instruction that it does not refuse.
     pub(super) fn kind(&self, instruction: &Instruction) -> SiteKind {
         if self.may_be_rewritten(instruction) && fits_page(instruction) && !self.is_one(0x89..=0x8d) {
             return SiteKind::Nop5;
@@ -95,7 +97,8 @@ impl<'a> Encoding<'a> {
         match (self.map, self.opcode) {
             (Map::One, 0x90) if self.is_nop() => SiteKind::Nop,
             _ if self.is_nop() => SiteKind::LongNop,
-            // Emulated in the plain encodings: the opcode alone, or REX.B and the opcode.
+            // The kernel emulates a push only in its plain encodings: the opcode alone, or REX.B and the
+            // opcode.
             (Map::One, 0x50..=0x57) if self.prefixes.is_empty() && matches!(self.rex, None | Some(0x41)) => {
                 SiteKind::Push
             }
@@ -106,28 +109,29 @@ impl<'a> Encoding<'a> {
         }
     }
 
-    /// Whether Linux 6.18 may take this for a five-byte nop, and replace it by a call to its trampoline. That
-    /// call pushes below `rsp`, where a leaf function may keep its variables (the red zone): measured on
-    /// 6.18, it overwrites them.
+    /// Whether Linux 6.18 may take this for a five-byte nop, and replace it by a call of its trampoline. That
+    /// call pushes below `rsp`, where a leaf function may keep its variables (the red zone). Measured on
+    /// 6.18: it overwrites them.
     pub(super) fn may_be_rewritten(&self, instruction: &Instruction) -> bool {
         instruction.len() == 5
             && match (self.map, self.opcode) {
                 (Map::One, 0xe9) => instruction.near_branch_target() == instruction.next_ip(),
-                // Padded `mov rax, rax` and `lea rax, [rax + 0]`; other forms count as these.
+                // Padded `mov rax, rax` and `lea rax, [rax + 0]`. We treat all operands of these opcodes
+                // alike.
                 (Map::One, 0x89 | 0x8d) => true,
                 _ => self.is_nop(),
             }
     }
 
-    /// Whether the instruction, single-stepped, traps once for each element rather than once: `rep movsb` and
-    /// its like return to the probe after each. Measured on 6.18.
+    /// Whether the instruction, when single-stepped, traps once for each element instead of once: `rep movsb`
+    /// and similar instructions return to the probe after each element. Measured on 6.18.
     pub(super) fn traps_repeatedly(&self) -> bool {
         (self.is_one(0xa4..=0xa7) || self.is_one(0xaa..=0xaf))
             && self.prefixes.iter().any(|prefix| matches!(prefix, 0xf2 | 0xf3))
     }
 
-    /// A nop of the forms that kernels emulate: 90 without REP (which is `pause`), and, from 6.18 on, 0F 1F
-    /// /0.
+    /// Whether this is a nop that kernels emulate: 90 without REP (with REP it is `pause`), and, from 6.18
+    /// on, 0F 1F /0.
     fn is_nop(&self) -> bool {
         let rex = self.rex.unwrap_or(0);
         match (self.map, self.opcode) {
@@ -137,7 +141,8 @@ impl<'a> Encoding<'a> {
         }
     }
 
-    /// Emulated, unless a prefix makes it a 16-bit branch, on which Intel and AMD disagree.
+    /// Whether this is a relative branch. The kernel emulates it, unless a prefix makes it a 16-bit branch:
+    /// Intel and AMD execute that differently.
     fn is_relative_branch(&self) -> bool {
         match self.map {
             Map::One => matches!(self.opcode, 0x70..=0x7f | 0xe8 | 0xe9 | 0xeb),
@@ -151,8 +156,8 @@ impl<'a> Encoding<'a> {
     }
 }
 
-/// Whether the kernel steps this one-byte opcode of 64-bit code. Since it checks VEX and EVEX opcodes against
-/// the same table, it refuses `vpxor` (EF) and `vmovdqu` (6F).
+/// Whether the kernel steps this one-byte opcode of 64-bit code. It also looks up VEX and EVEX opcodes here,
+/// so it refuses `vpxor` (EF) and `vmovdqu` (6F).
 fn in_one_byte_table(opcode: u8) -> bool {
     let invalid = matches!(
         opcode,
@@ -164,7 +169,7 @@ fn in_one_byte_table(opcode: u8) -> bool {
     !(invalid || input_output || system)
 }
 
-/// The kernel rewrites five bytes only within one page.
+/// The kernel rewrites five bytes only if they lie in one page.
 fn fits_page(instruction: &Instruction) -> bool {
     instruction.ip() % 0x1000 <= 0x1000 - 5
 }

@@ -1,4 +1,4 @@
-//! One helper that is in a process and those forked from it, and its messages.
+//! One helper in a process and in those forked from it, and the helper's reports.
 
 use speed_bump_abi::{
     callers::NO_TARGET,
@@ -22,7 +22,7 @@ use crate::{
     units::Pid,
 };
 
-/// The warning where a helper reports more names of functions than a session keeps.
+/// The warning if a helper reports more names of functions than a session can store.
 const NO_ROOM_FOR_NAMES: &str = "the names of functions take more room than a session has for them: some \
                                  functions are left out of the report, and delayed all the same";
 
@@ -32,19 +32,20 @@ pub(in crate::session::bpf) struct AtWork {
     pub(in crate::session::bpf) presence: Presence,
     new: NewFunctions,
     pub(in crate::session::bpf) range: FunctionRange,
-    /// The link to its stub in all processes that share it; otherwise each has its own.
+    /// If one link attaches to the helper's stub in all processes that share it, this link. Otherwise each
+    /// process has its own.
     pub(in crate::session::bpf) of_family: Option<Attachment>,
-    /// The process that it was loaded into.
+    /// The process into which the helper was loaded.
     pub(in crate::session::bpf) owner: Pid,
-    /// How many of its notices were passed on.
+    /// Bits of the notices that were passed on.
     told: u32,
-    /// Why it may not list all functions: bits of its report.
+    /// Why the helper may not list all functions: bits of its report.
     pub(super) unlisted: u32,
-    /// Whether it has listed everything that was loaded.
+    /// Whether the helper has listed all functions that were loaded.
     pub(super) is_active: bool,
-    /// Whether its process was ever covered.
+    /// Whether the owner was ever covered.
     pub(in crate::session::bpf) is_covered: bool,
-    /// Whether its messages no longer matter.
+    /// Whether the helper's reports no longer matter.
     pub(super) is_over: bool,
 }
 
@@ -65,12 +66,12 @@ impl AtWork {
         }
     }
 
-    /// Whether it waits for an interpreter whose lock a thread keeps while it sleeps.
+    /// Whether the helper waits for the interpreter's lock, which a sleeping thread keeps.
     pub(super) fn is_asleep(&self) -> bool {
         !self.is_active && self.told & notice::GIL_KEPT != 0
     }
 
-    /// Handles its news.
+    /// Handles the helper's new reports.
     pub(super) fn listen(&mut self, id: HelperId, context: &mut Context) {
         if self.is_over {
             return;
@@ -96,7 +97,7 @@ impl AtWork {
             context.state.without_caller.insert(id.0, calls);
         }
         let kind = self.presence.stub;
-        // If it delays by itself: its measurements, if it has made any.
+        // A helper that delays by itself measures its floor. It may not have done so yet.
         let block = &self.presence.block;
         let in_place = block.delays_in_place().then(|| block.floor().ok().flatten());
         let floors = in_place.map(|measured| {
@@ -124,7 +125,7 @@ impl AtWork {
         }
         for function in functions {
             if let Some(caller) = only_caller(&function, context) {
-                // The report says that callers are left out, where there is no room for them.
+                // If there is no room for callers, the session's report says so.
                 context.state.doses().functions.name_caller(range, function.number, &caller);
             } else if let Some(function) = selected(&function, context) {
                 tracing::debug!("process {owner}: {} is covered", function.1.name);
@@ -158,12 +159,12 @@ impl AtWork {
     }
 }
 
-/// A function that only calls others, where that is recorded.
+/// A function that only calls selected functions, if callers are recorded.
 fn only_caller(found: &FoundFunction, context: &Context) -> Option<SelectedFunction> {
     (context.settings.callers && found.target == NO_TARGET).then(|| named(TargetIndex(NO_TARGET), found))
 }
 
-/// A function as reports name it, if the helper's message makes sense.
+/// The function as reports show it, with its number. `None` if the helper's record makes no sense.
 fn selected(found: &FoundFunction, context: &Context) -> Option<(u32, SelectedFunction)> {
     let target = TargetIndex(found.target);
     let is_python =
@@ -171,7 +172,7 @@ fn selected(found: &FoundFunction, context: &Context) -> Option<(u32, SelectedFu
     is_python.then(|| (found.number, named(target, found)))
 }
 
-/// As reports name it.
+/// The function as reports show it.
 fn named(target: TargetIndex, found: &FoundFunction) -> SelectedFunction {
     let line = Some(found.line).filter(|line| line.cast_signed() > 0);
     SelectedFunction { target, name: found.name.clone(), file: found.file.clone().into(), line }

@@ -1,4 +1,4 @@
-//! Helpers that are still being loaded into processes where they are no longer wanted: each is loaded first,
+//! Helpers that are still being loaded into processes where they are no longer wanted. Each is loaded first,
 //! and then leaves.
 
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     units::Pid,
 };
 
-/// All of them.
+/// All helpers that are no longer wanted.
 #[derive(Debug, Default)]
 pub(in crate::session::bpf) struct GivenUp(Vec<OnItsWay>);
 
@@ -22,29 +22,29 @@ struct OnItsWay {
 }
 
 impl GivenUp {
-    /// The helper is no longer wanted in this process.
+    /// Adds the helper that is being loaded into this process.
     pub(in crate::session::bpf) fn add(&mut self, pid: Pid, late: LateJoin) {
         if let Some((joining, range)) = late.way {
             self.0.push(OnItsWay { pid, joining, range });
         }
     }
 
-    /// Whether one is being loaded into this process.
+    /// Whether a helper that is no longer wanted is being loaded into this process.
     pub(in crate::session::bpf) fn has(&self, pid: Pid) -> bool {
         self.0.iter().any(|on_its_way| on_its_way.pid == pid)
     }
 
-    /// Gives back the numbers of those whose loading has ended.
+    /// Gives back the indices of helpers whose loading has ended.
     pub(in crate::session::bpf) fn poll(&mut self, context: &Context) {
         let is_over = |on_its_way: &mut OnItsWay| on_its_way.joining.is_finished();
         for OnItsWay { joining, range, .. } in self.0.extract_if(.., is_over).collect::<Vec<_>>() {
-            // Dropping a loaded helper makes it leave.
+            // If the helper was loaded, dropping it makes it leave.
             drop(joining);
             context.give_back(range);
         }
     }
 
-    /// Waits for all of them, and makes them leave.
+    /// Waits until all are loaded, and makes them leave.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

@@ -1,4 +1,4 @@
-//! The limits of a search, to the byte and to the instruction.
+//! Tests the limits of the search, exactly to the byte and to the instruction.
 
 use super::*;
 use crate::probe::site::x86_64::{
@@ -54,7 +54,7 @@ fn the_longest_function_is_searched_and_no_longer_one() {
 
 #[test]
 fn so_much_code_is_followed_outside() {
-    // mov; nop; jmp to the next instruction, outside: nops, and ret.
+    // mov; nop; jmp to the next instruction, which lies outside the function: nops, and ret.
     for (outside, doubt) in [(OUTSIDE_LIMIT, None), (OUTSIDE_LIMIT + 1, Some(Doubt::TooMuchCode))] {
         let mut text = Text::new("89 f8 90 e9 00 00 00 00").size(8);
         text.bytes.extend(std::iter::repeat_n(0x90, outside - 1).chain([0xc3]));
@@ -65,7 +65,7 @@ fn so_much_code_is_followed_outside() {
 #[test]
 fn code_outside_is_followed_as_far_as_it_runs() {
     let indirect = |offset| Some(Exclusion::Unproven(Doubt::IndirectJump(at(offset))));
-    // mov; nop; test; je out; ret; and what lies there
+    // mov; nop; test; je outside; ret; and then the code outside
     for (outside, doubt, why) in [
         ("90 ff e0", indirect(9), "nop; jmp rax"),
         ("c3 ff e0", None, "ret, and what follows it"),
@@ -79,10 +79,10 @@ fn code_outside_is_followed_as_far_as_it_runs() {
         let text = Text::new(&format!("89 f8 90 85 c0 74 01 c3 {outside}")).size(8);
         assert_eq!(excluded(&text, 2), doubt, "{why}");
     }
-    // nop, and then another function's entry: jmp rax is that one's.
+    // The code outside is a nop, and then another function's entry: the jmp rax belongs to that function.
     let text = Text::new("89 f8 90 85 c0 74 01 c3 90 ff e0").size(8).symbol(9, 2, false);
     assert_eq!(excluded(&text, 2), None);
-    // mov; nop; call out; ret | jmp rax: what is called returns.
+    // mov; nop; call outside; ret | jmp rax: the called code returns.
     assert_eq!(Text::new("89 f8 90 e8 01 00 00 00 c3 ff e0").size(9).site(), (2, SiteKind::Nop));
 }
 
@@ -96,7 +96,7 @@ fn a_moved_piece_may_jump_to_the_entry() {
 
 #[test]
 fn a_site_must_be_cheaper_by_more_than_a_tenth() {
-    // endbr64; push rbp; ret: the push is a site. mov [rsp - 8], rdi; nop5; ret: the nop is none.
+    // endbr64; push rbp; ret: the push can be a site. mov [rsp - 8], rdi; nop5; ret: the nop cannot.
     let (push, nop) = (Text::new("f3 0f 1e fa 55 c3"), Text::new("48 89 7c 24 f8 0f 1f 44 00 00 c3"));
     for (other, cheaper) in
         [(1, true), (100, true), (899, true), (900, false), (1_000, false), (1_001, false)]
@@ -121,7 +121,7 @@ fn the_lowest_target_on_the_line_counts() {
     ] {
         assert_eq!(excluded(&Text::new(hex), 4), found, "{why}");
     }
-    // ret; nop; nop | mov; nop; jne to the ret before; ret: that is not on the line.
+    // ret; nop; nop | mov; nop; jne to the ret before; ret: the ret is not on the line.
     let mut text = Text::new("c3 90 90 89 f8 90 75 f8 c3");
     (text.entry, text.size) = (ENTRY + 3, Some(6));
     assert_eq!(text.site(), (2, SiteKind::Nop));
@@ -139,7 +139,7 @@ fn an_address_of_the_line_that_is_loaded_may_be_jumped_to() {
         ("b8 00 10 40 00", None, "mov eax, the entry: a pointer to the function"),
         ("81 ff 02 10 40 00", None, "cmp edi, M"),
     ] {
-        // mov; M: nop; what loads; ret
+        // mov; M: nop; an instruction that may load M; ret
         assert_eq!(excluded(&Text::new(&format!("89 f8 90 {load} c3")), 2), found, "{why}");
     }
 }

@@ -1,11 +1,11 @@
-//! The exits of functions, and functions that cannot be timed.
+//! Tests the exits of functions, and functions that cannot be timed.
 
 use speed_bump_abi::Condition;
 
 use super::*;
 use crate::probe::site::{EXITS_LIMIT, Exit, NoExits, exits};
 
-/// Offset, kind and condition of each exit of a function that is probed at the site that `choose` returns.
+/// The offset, kind and condition of each exit of a function. Its site is the one that `choose` returns.
 fn ways(text: &Text) -> Result<Vec<(u64, SiteKind, Condition)>, NoExits> {
     let site = text.choose().unwrap();
     let ways = text.with(|function| exits(function, &site))?;
@@ -45,10 +45,11 @@ fn jumps_to_other_functions_are_ways_out() {
     let conditional = Text::new("53 5b 85 ff 7e 01 c3 c3").size(7).symbol(7, 1, false);
     let jle = (4, SiteKind::Jcc, Condition::Flags(14));
     assert_eq!(ways(&conditional), Ok(vec![jle, always(6, SiteKind::SingleStep)]));
-    // To an entry of the procedure linkage table, which no symbol names: endbr64; jmp [rip + 0].
+    // The jump leads to an entry of the procedure linkage table, which no symbol names: endbr64; jmp [rip +
+    // 0].
     let linkage = Text::new("53 5b e9 01 00 00 00 90 f3 0f 1e fa ff 25 00 00 00 00").size(7);
     assert_eq!(ways(&linkage), Ok(vec![always(2, SiteKind::Jmp)]));
-    // jrcxz to another function: the flags do not tell whether it is taken.
+    // jrcxz to another function: the flags do not show whether it jumps.
     let looped = Text::new("53 5b e3 01 c3 c3").size(5).symbol(5, 1, false);
     assert_eq!(ways(&looped), Err(NoExits::LeftByLoop(at(2))));
 }
@@ -58,10 +59,10 @@ fn jumps_to_where_no_function_begins_leave_a_function_untimed() {
     // push rbx; pop rbx; jmp to a place that no symbol names
     let unnamed = Text::new("53 5b eb 01 90 c3").size(4);
     assert_eq!(ways(&unnamed), Err(NoExits::IntoOtherCode(at(2))));
-    // Into the middle of another function.
+    // The jump leads into the middle of another function.
     let middle = Text::new("53 5b eb 01 90 c3").size(4).symbol(4, 2, false);
     assert_eq!(ways(&middle), Err(NoExits::IntoOtherCode(at(2))));
-    // push rbx; pop rbx, and on into another function
+    // push rbx; pop rbx, and then straight into another function
     let on = Text::new("53 5b c3").size(2).symbol(2, 1, false);
     assert_eq!(ways(&on), Err(NoExits::RunsOn(at(2))));
 }
@@ -73,7 +74,8 @@ fn moved_pieces_belong_to_the_function() {
     let moved = Text::new(hex).size(7).symbol(7, 4, true);
     let expected = Ok(vec![always(6, SiteKind::SingleStep), always(10, SiteKind::SingleStep)]);
     assert_eq!(ways(&moved), expected);
-    // A handler in such a piece, which the unwinder enters: nothing shows whose it is.
+    // A handler in a moved piece, which only the unwinder enters: nothing shows that it belongs to this
+    // function.
     let handler = Text::new("53 85 ff 90 90 5b c3 5b 31 c0 c3").size(7).symbol(7, 4, true);
     assert_eq!(ways(&handler), Ok(vec![always(6, SiteKind::SingleStep)]));
 }
@@ -84,14 +86,14 @@ fn an_indirect_jump_is_a_switch_where_the_stack_shows_it() {
     let switch = Text::new("53 ff e0 5b c3 5b 31 c0 c3");
     let expected = Ok(vec![always(4, SiteKind::SingleStep), always(8, SiteKind::SingleStep)]);
     assert_eq!(ways(&switch), expected);
-    // push rbx; jmp rax; L: notrack jmp rax in a case of it; pop rbx; ret
+    // push rbx; jmp rax; L: notrack jmp rax in one of its cases; pop rbx; ret
     let nested = Text::new("53 ff e0 3e ff e0 5b c3");
     assert_eq!(ways(&nested), Ok(vec![always(7, SiteKind::SingleStep)]));
     // push rbx; pop rbx; jmp rax: a tail call, or a switch
     assert_eq!(ways(&Text::new("53 5b ff e0 c3")), Err(NoExits::IndirectJump(at(2))));
-    // The stack moved by an amount that is not known: push rbx; sub rsp, rax; jmp rax
+    // The stack pointer moved by an unknown amount: push rbx; sub rsp, rax; jmp rax
     assert_eq!(ways(&Text::new("53 48 29 c4 ff e0 c3")), Err(NoExits::IndirectJump(at(4))));
-    // Reached with the stack in two ways: push rbx; je L; pop rbx; L: jmp rax
+    // The jump is reached with two different stack depths: push rbx; je L; pop rbx; L: jmp rax
     assert_eq!(ways(&Text::new("53 74 01 5b ff e0 c3")), Err(NoExits::IndirectJump(at(4))));
 }
 
@@ -112,12 +114,12 @@ fn jumps_through_the_global_offset_table_are_ways_out() {
 
 #[test]
 fn data_and_tricks_leave_a_function_untimed() {
-    // push rbx; jmp rax; and bytes that are no instruction
+    // push rbx; jmp rax; and then bytes that are not an instruction
     assert_eq!(ways(&Text::new("53 ff e0 5b c3 06 06")), Err(NoExits::Undecodable(at(5))));
     // push rbx; je into the middle of the next instruction; mov eax, imm; pop rbx; ret
     let middle = Text::new("53 74 02 b8 90 90 90 90 5b c3");
     assert_eq!(ways(&middle), Err(NoExits::InsideInstruction(at(5))));
-    // Nothing leads to what lies between: it may be data, and is not probed.
+    // Nothing jumps to the bytes in between: they may be data, so they get no probe.
     assert_eq!(ways(&Text::new("53 eb 02 c3 90 5b c3")), Ok(vec![always(6, SiteKind::SingleStep)]));
 }
 
@@ -129,7 +131,7 @@ fn what_cannot_be_timed_says_why() {
         (Text::new("53 eb fe"), NoExits::NeverReturns),
         (Text::new("53 5b c3").size(None), NoExits::SizeUnknown),
         (Text::new("53 5b c3").size(1 << 21), NoExits::TooMuchCode),
-        // A jump to what follows it is five bytes that do nothing.
+        // A jump to the next instruction is five bytes that do nothing, so the kernel may rewrite it.
         (Text::new("53 5b e9 00 00 00 00 c3").size(7).symbol(7, 1, false), NoExits::Rewritten(at(2))),
         (Text::new("53 5b cf"), NoExits::Undecodable(at(2))),
         (Text::new("53 5b 2e c3"), NoExits::Refused(at(2), KernelRefusal::SegmentPrefix)),

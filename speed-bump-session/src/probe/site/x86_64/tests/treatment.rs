@@ -1,4 +1,4 @@
-//! What the kernel does to single instructions: refuses, rewrites, repeats.
+//! Tests what the kernel does with single instructions: refuses, rewrites or repeats them.
 
 use super::*;
 
@@ -13,26 +13,26 @@ fn rewriting_spares_the_red_zone() {
         excluded(&Text::new("55 48 89 e5 89 7d fc 0f 1f 44 00 00 5d c3"), 7),
         Some(Exclusion::RedZone)
     );
-    // sub rsp, 16; mov [rsp + 8], rdi; nop5: above rsp
+    // sub rsp, 16; mov [rsp + 8], rdi; nop5: the data is above rsp
     assert_eq!(excluded(&Text::new("48 83 ec 10 48 89 7c 24 08 0f 1f 44 00 00 c3"), 9), None);
-    // ... but below it once rsp has moved up again.
+    // The data is below rsp once rsp has moved up again.
     let raised = Text::new("48 83 ec 10 48 89 7c 24 08 48 83 c4 10 0f 1f 44 00 00 c3");
     assert_eq!(excluded(&raised, 13), Some(Exclusion::RedZone));
-    // Moved by nothing, it is where it was.
+    // If rsp moves by 0, the data stays above it.
     let unmoved = Text::new("48 83 ec 10 48 89 7c 24 08 48 83 ec 00 0f 1f 44 00 00 c3");
     assert_eq!(excluded(&unmoved, 13), None);
-    // mov [rip + 0], edi; nop5: no stack
+    // mov [rip + 0], edi; nop5: the data is not on the stack
     assert_eq!(excluded(&Text::new("89 3d 00 01 00 00 0f 1f 44 00 00 c3"), 6), None);
-    // mov [rdi], esi: who knows
+    // mov [rdi], esi: the data may be anywhere
     assert_eq!(excluded(&Text::new("89 37 0f 1f 44 00 00 c3"), 2), Some(Exclusion::RedZone));
-    // Five bytes of padded `mov rax, rax`, and of `lea rax, [rax + 0]`: taken for a nop by 6.18.
+    // Padded `mov rax, rax` and `lea rax, [rax + 0]`, five bytes each: 6.18 takes them for a nop.
     for five in ["66 66 48 89 c0", "48 8d 44 20 00"] {
         let text = Text::new(&format!("48 89 7c 24 f8 {five} c3"));
         assert_eq!(excluded(&text, 5), Some(Exclusion::RedZone), "{five}");
     }
-    // A one-byte nop is never rewritten.
+    // The kernel never rewrites a one-byte nop.
     assert_eq!(Text::new("48 89 7c 24 f8 90 c3").site(), (5, SiteKind::Nop));
-    // jmp +0 of five bytes is rewritten too.
+    // The kernel also rewrites jmp +0 of five bytes.
     assert_eq!(excluded(&Text::new("48 89 7c 24 f8 e9 00 00 00 00 c3"), 5), Some(Exclusion::RedZone));
 }
 
@@ -75,11 +75,11 @@ fn what_the_kernel_refuses_is_passed_over() {
         ("06", KernelRefusal::Undecodable),
     ] {
         let found = excluded(&Text::new(hex), 0);
-        // IN is privileged by the decoder's word, and not in the kernel's table by the kernel's.
+        // IN is privileged according to the decoder; the kernel does not have it in its table.
         let privileged = found == Some(KernelRefusal::Privileged.into()) && hex.starts_with("ec");
         assert!(privileged || found == Some(refusal.into()), "{hex}: {found:?}");
     }
-    // SSE's forms of the same are taken, as is AVX with an opcode in the table.
+    // The kernel accepts the SSE forms of these, and AVX if its opcode is in the table.
     for hex in [
         "66 0f ef c0 c3",
         "f3 0f 6f 06 c3",
@@ -92,13 +92,13 @@ fn what_the_kernel_refuses_is_passed_over() {
     ] {
         assert_eq!(excluded(&Text::new(hex), 0), None, "{hex}");
     }
-    // lock dec [rdi]; push rbx: the push is taken, and the reason says why not the entry.
+    // lock dec [rdi]; push rbx: the push is chosen, and the reason says why the entry is not.
     let site = Text::new("f0 ff 0f 53 5b c3").choose().unwrap();
     assert_eq!((site.offset_in_function, site.kind), (3, SiteKind::Push));
     assert!(site.reason.contains("lock"), "{}", site.reason);
-    // lock dec [rdi]; mov eax, edi: even a stepped instruction, where there is no better.
+    // lock dec [rdi]; mov eax, edi: a single-stepped instruction is chosen if there is no better one.
     assert_eq!(Text::new("f0 ff 0f 89 f8 c3").site(), (3, SiteKind::SingleStep));
-    // Nothing at all.
+    // No instruction accepts a probe.
     let refused = Text::new("cc").choose().unwrap_err();
     assert!(refused.to_string().contains("breakpoint already"), "{refused}");
 }
@@ -111,7 +111,7 @@ fn nops_are_those_that_kernels_emulate() {
         ("f3 90 c3", SiteKind::SingleStep),
         ("0f 1f 00 c3", SiteKind::LongNop),
         ("48 0f 1f 00 c3", SiteKind::LongNop),
-        // Another operation than 0, in the byte behind the opcode and with REX.R.
+        // The operation is not 0: once by the byte after the opcode, once by REX.R.
         ("0f 1f 48 00 c3", SiteKind::SingleStep),
         ("44 0f 1f 00 c3", SiteKind::SingleStep),
     ] {
