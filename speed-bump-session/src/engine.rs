@@ -1,7 +1,7 @@
-//! Engines: who spins. An engine does not know targets or Python.
+//! Engines spin the delays. An engine does not know targets or Python.
 //!
-//! A session sets doses in its engine by [`Policies`], and reads counts by [`Counters`]. [`Capabilities`]
-//! list what an engine can do.
+//! A session sets doses in its engine through [`Policies`], and reads counts through [`Counters`].
+//! [`Capabilities`] list what an engine can do.
 
 mod capabilities;
 mod interface;
@@ -22,17 +22,18 @@ pub use interface::{
     Counters, Dose, Engine, NumberedDose, Pair, Policies, SetError, TakeHistogram, TakePair,
 };
 
-/// Who spins.
+/// Which engine spins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EngineKind {
     /// The BPF program itself, in the kernel, on the thread that made the call.
     Bpf,
-    /// The helper in the process, in user mode, on a signal that the BPF program sends to that thread.
+    /// The helper in the process, in user mode, when it gets a signal that the BPF program sends to the
+    /// calling thread.
     Signal,
-    /// The helper in the process, in user mode, with no trap: for Python functions.
+    /// The helper in the process, in user mode, without a trap. Only for Python functions.
     Helper,
-    /// The kernel module speed_bump, in the kernel, on that thread.
+    /// The kernel module speed_bump, in the kernel, on the calling thread.
     Kmod,
 }
 
@@ -40,9 +41,10 @@ pub enum EngineKind {
 const ENGINES: [(EngineKind, &str, Capabilities); 4] = [
     (EngineKind::Bpf, "bpf", Capabilities::ALL),
     (EngineKind::Signal, "signal", Capabilities::ALL),
-    // It only gets calls from Python.
+    // The helper only sees calls of Python functions.
     (EngineKind::Helper, "helper", Capabilities { native: false, usdt: false, ..Capabilities::ALL }),
-    // It counts in targets of its own, by process and with all descendants, and does not know our numbers.
+    // The module has its own targets, which apply to a process and all its descendants. It does not know our
+    // numbers.
     (EngineKind::Kmod, "kmod", Capabilities { native: true, ..Capabilities::NONE }),
 ];
 
@@ -68,7 +70,7 @@ pub enum EngineChoice {
     /// [`signal::automatic_above`] in processes with a helper.
     #[default]
     Auto,
-    /// Only this one.
+    /// Only this engine.
     Only(EngineKind),
 }
 
@@ -87,19 +89,19 @@ impl EngineChoice {
     pub fn engine(self, delay: Nanos, form: Form) -> EngineKind {
         match self {
             Self::Auto if delay > signal::automatic_above(form) => EngineKind::Signal,
-            // There is nothing to spin.
+            // For a delay of 0 there is nothing to spin.
             Self::Only(EngineKind::Signal) if delay > Nanos(0) => EngineKind::Signal,
             Self::Only(EngineKind::Kmod) => EngineKind::Kmod,
             Self::Auto | Self::Only(_) => EngineKind::Bpf,
         }
     }
 
-    /// Whether the helper is wanted only for its signals.
+    /// Whether the session needs the helper for its signals.
     pub fn wants_helper(self) -> bool {
         self == Self::Only(EngineKind::Signal)
     }
 
-    /// Whether the kernel module does it, without BPF.
+    /// Whether the kernel module does everything, without BPF.
     pub fn is_kmod(self) -> bool {
         self == Self::Only(EngineKind::Kmod)
     }

@@ -1,7 +1,7 @@
-//! The engine `bpf`: the BPF object with its maps, loaded for one session.
+//! The engine `bpf`: the BPF object with its maps. It is loaded for one session.
 //!
-//! All policy is data in maps: changing a delay is one map update, without a new attach. Nothing here
-//! attaches to a process; see [`probe::attach`](crate::probe::attach).
+//! All policy is data in maps: to change a delay, we update a map, and need no new attach. Nothing here
+//! attaches to a process: [`probe::attach`](crate::probe::attach) does that.
 
 mod copies;
 pub mod decisions;
@@ -40,12 +40,12 @@ use functions::FunctionMaps;
 use programs::Programs;
 use switch::PolicySwitch;
 
-/// How many elements the session needs; we create the maps with these sizes.
+/// The sizes that a session needs for its maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// Policies: one for each target, and for each function with its own dose.
     pub policies: u32,
-    /// Probe sites of all images.
+    /// Probe sites, in the programs of all processes.
     pub sites: u32,
     /// Functions, including room for later ones.
     pub functions: u32,
@@ -53,7 +53,7 @@ pub struct Capacity {
     pub histograms: u32,
     /// Whether native functions may be timed.
     pub times: bool,
-    /// Whether what threads are delayed may be bounded.
+    /// Whether the delays of threads may be bounded.
     pub bound: bool,
     /// Trampolines of all processes.
     pub trampolines: u32,
@@ -71,18 +71,17 @@ impl Capacity {
 /// The most bytes of kernel memory for histograms.
 const HISTOGRAMS_BYTES: usize = 16 << 20;
 
-/// How many histograms these functions need if all processors may delay them, within limits.
+/// The number of histograms for these functions if all processors may delay them, up to a limit.
 pub fn histograms(functions: u32, form: Form) -> u32 {
     if !form.tells_what_comes_next() {
-        // Each function would need the second one, which does not exist.
+        // On these kernels only the first histogram could ever be used.
         return 1;
     }
     let most = HISTOGRAMS_BYTES / size_of::<Histogram>();
     functions.saturating_mul(processors()).min(u32::try_from(most).unwrap_or(u32::MAX))
 }
 
-/// How many processors the machine can have: their numbers are less than this
-/// (Documentation/admin-guide/cputopology.rst).
+/// An upper limit for the numbers of processors on this machine (Documentation/admin-guide/cputopology.rst).
 pub fn processors() -> u32 {
     static PROCESSORS: LazyLock<u32> = LazyLock::new(|| {
         let possible = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
@@ -93,12 +92,12 @@ pub fn processors() -> u32 {
     *PROCESSORS
 }
 
-/// How processes are held after an exec until we trace them. The default: not at all.
+/// How processes are held after an exec until we trace them. By default they are not held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hold {
-    /// The longest hold.
+    /// The longest time for which a process is held.
     pub limit: Nanos,
-    /// How many at the same time: each uses a processor.
+    /// The most processes that are held at the same time. Each uses a processor.
     pub tasks: u64,
 }
 
@@ -125,12 +124,12 @@ pub struct BpfEngine {
 }
 
 impl BpfEngine {
-    /// Loads the object with maps of the given sizes. Attaches nothing and delays nothing.
+    /// Loads the object, with maps of these sizes. Attaches nothing and delays nothing.
     ///
-    /// `offsets` are those of the running kernel, or `None` if processes need not be followed.
+    /// `offsets` are those of the running kernel; `None` if processes need not be followed.
     ///
     /// # Errors
-    /// A privilege is missing, the kernel lacks something that the programs need, or memory is short.
+    /// We lack a privilege, the kernel lacks something that the programs need, or memory is short.
     pub fn load(
         capacity: Capacity,
         form: Form,
@@ -187,10 +186,10 @@ impl BpfEngine {
         self.form
     }
 
-    /// Loads a program for sites. Call it before the first attach of the program.
+    /// Loads a program for sites. Must be called before the program is attached for the first time.
     ///
     /// # Errors
-    /// The kernel refuses it.
+    /// The kernel refuses the program.
     pub fn load_program(&self, program: UprobeProgram) -> Result<(), EngineError> {
         self.programs.load(program)
     }
@@ -198,26 +197,27 @@ impl BpfEngine {
     /// The program to attach to a site.
     ///
     /// # Errors
-    /// `Unsupported` for a program that this form lacks or that is not loaded; the error of `BPF_PROG_LOAD`
-    /// if each site has a program of its own.
+    /// `Unsupported` for a program that this form lacks or that is not loaded. If each site has its own
+    /// program: the error of `BPF_PROG_LOAD`.
     pub fn program(&self, program: UprobeProgram, site: u32) -> io::Result<SiteProgram<'_>> {
         self.programs.program(program, site)
     }
 
-    /// The switch that sets policies and the window, for any thread.
+    /// The switch that sets policies and the window. Any thread may use it.
     pub fn switch(&self) -> &Arc<PolicySwitch> {
         &self.switch
     }
 
-    /// Sets the cost of cold traps, and how they are recognised, for both ways.
+    /// Sets what traps with cold caches cost, and how to recognise them: on the way into the kernel, and on
+    /// the way back.
     ///
     /// # Errors
-    /// What the map update returns.
+    /// The error of the map update.
     pub fn set_coldness(&mut self, ways: [Coldness; Coldness::WAYS]) -> Result<(), MapError> {
         (0..).zip(ways).try_for_each(|(way, coldness)| self.coldness.set(way, coldness, 0))
     }
 
-    /// Allows the session's signals for a process: its helper has answered.
+    /// Allows the session's signals for a process. Its helper must have confirmed them.
     ///
     /// # Errors
     /// The map is full.
@@ -225,28 +225,28 @@ impl BpfEngine {
         self.handshakes.insert(pid.get().unsigned_abs(), handshake, 0)
     }
 
-    /// Describes a site before it is attached.
+    /// Sets the arguments of a site. Must be called before the site is attached.
     ///
     /// # Errors
-    /// `OutOfBounds` beyond the capacity.
+    /// `OutOfBounds` for a number beyond the capacity.
     pub fn set_site(&mut self, site: u32, arguments: SiteArguments) -> Result<(), MapError> {
         self.sites.set(site, arguments, 0)
     }
 
-    /// The description of a site.
+    /// The arguments of a site.
     ///
     /// # Errors
-    /// `OutOfBounds` beyond the capacity.
+    /// `OutOfBounds` for a number beyond the capacity.
     pub fn site(&self, site: u32) -> Result<SiteArguments, MapError> {
         self.sites.get(&site, 0)
     }
 
-    /// The policies and counters of functions, for any thread.
+    /// The policies and counters of functions. Any thread may use them.
     pub fn functions(&self) -> &Arc<FunctionMaps> {
         &self.functions
     }
 
-    /// Maps a trampoline to a function.
+    /// Sets the function of a trampoline.
     ///
     /// # Errors
     /// The map is full.
@@ -254,10 +254,10 @@ impl BpfEngine {
         self.trampolines.insert(key, function, 0)
     }
 
-    /// Removes a trampoline's function.
+    /// Removes a trampoline.
     ///
     /// # Errors
-    /// What the map update returns, except that the key was absent.
+    /// The error of the map update. It is no error if there is no such trampoline.
     pub fn remove_trampoline(&mut self, key: &TrampolineKey) -> Result<(), MapError> {
         match self.trampolines.remove(key) {
             Err(MapError::KeyNotFound) | Ok(()) => Ok(()),
@@ -271,18 +271,18 @@ impl BpfEngine {
         self.python_keys.iter().filter_map(Result::ok)
     }
 
-    /// Sets the verdict on a code location.
+    /// Sets the verdict on a code location: whether a target selects its function.
     ///
     /// # Errors
-    /// `OutOfBounds` beyond the capacity.
+    /// `OutOfBounds` for a number beyond the capacity.
     pub fn set_verdict(&mut self, location: u32, verdict: Verdict) -> Result<(), MapError> {
         self.python_verdicts.set(location, verdict.to_bits(), 0)
     }
 
-    /// Calls of a code location before its verdict.
+    /// The number of calls of a code location before it got its verdict.
     ///
     /// # Errors
-    /// `OutOfBounds` beyond the capacity.
+    /// `OutOfBounds` for a number beyond the capacity.
     pub fn pending_calls(&self, location: u32) -> Result<u64, MapError> {
         if location >= PYTHON_CAPACITY - 1 {
             return Ok(0); // the last element holds the number of locations
@@ -290,10 +290,10 @@ impl BpfEngine {
         self.python_pending.get(&location, 0)
     }
 
-    /// The counts of faults, by [`maps::Fault`] position.
+    /// The counts of faults, in the order of [`maps::Fault`].
     ///
     /// # Errors
-    /// What the map look-up returns.
+    /// The error of the map look-up.
     pub fn faults(&self) -> Result<[u64; FAULT_COUNT as usize], MapError> {
         let mut counts = [0; FAULT_COUNT as usize];
         for (count, index) in counts.iter_mut().zip(0_u32..) {
@@ -307,16 +307,16 @@ impl BpfEngine {
         self.decisions.as_mut()
     }
 
-    /// Starts to report forks and execs of tracked processes.
+    /// Starts to announce forks and execs of tracked processes.
     ///
     /// # Errors
-    /// Missing privilege, or a kernel without these tracepoints.
+    /// We lack a privilege, or the kernel lacks these tracepoints.
     pub fn follow_processes(&mut self) -> Result<(), EngineError> {
         self.follow.extend(self.programs.follow()?);
         Ok(())
     }
 
-    /// Follows a process: its forks and execs are reported from now on.
+    /// Tracks a process: its forks and execs are announced from now on.
     ///
     /// # Errors
     /// The map is full.
@@ -324,13 +324,13 @@ impl BpfEngine {
         self.tracked.insert(pid.get().unsigned_abs(), 1, 0)
     }
 
-    /// No longer follows a process.
+    /// Stops tracking a process.
     ///
     /// # Errors
-    /// What the map update returns, except that the process was not tracked.
+    /// The error of the map update. It is no error if the process was not tracked.
     pub fn untrack(&mut self, pid: Pid) -> Result<(), MapError> {
         let pid = pid.get().unsigned_abs();
-        // Absent unless the session uses signals.
+        // Only sessions with signals have an entry here.
         let _ = self.handshakes.remove(&pid);
         match self.tracked.remove(&pid) {
             Err(MapError::KeyNotFound) | Ok(()) => Ok(()),
@@ -339,12 +339,12 @@ impl BpfEngine {
         }
     }
 
-    /// The ring buffer of reports; the first caller gets it.
+    /// The ring buffer of announcements. Only the first call returns it.
     pub fn take_events(&mut self) -> Option<RingBuf<MapData>> {
         self.events.take()
     }
 
-    /// The ring buffer of held processes; the first caller gets it.
+    /// The ring buffer of held processes. Only the first call returns it.
     pub fn take_held(&mut self) -> Option<RingBuf<MapData>> {
         self.held.take()
     }

@@ -1,6 +1,6 @@
 //! What engines can do. A request for more is refused before anything is changed.
 
-/// The capabilities of an engine.
+/// The capabilities of an engine. Each says whether the engine can do this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Slow native functions down.
@@ -9,26 +9,26 @@ pub struct Capabilities {
     pub python: bool,
     /// Slow USDT probes down.
     pub usdt: bool,
-    /// Delay every Nth call.
+    /// Delay only every Nth call.
     pub frequency: bool,
-    /// Slow several processes down in one session, other than by their common ancestor.
+    /// Slow down several processes in one session, even if they have no common ancestor to name.
     pub several_processes: bool,
     /// Leave out children.
     pub without_children: bool,
     /// Start with a command's first instruction.
     pub commands: bool,
-    /// Make doses take effect at the same time.
+    /// Make several doses take effect at the same time.
     pub switches_together: bool,
-    /// Keep to a bound on what each thread is delayed.
+    /// Bound the delays of each thread.
     pub bound: bool,
-    /// Stop delaying by itself when the tool is killed or stopped.
+    /// Stop all delays by itself when the tool is killed or stopped.
     pub expires: bool,
 }
 
 impl Capabilities {
-    /// Everything.
+    /// An engine that can do everything.
     pub const ALL: Self = Self::all_are(true);
-    /// Nothing.
+    /// An engine that can do nothing.
     pub const NONE: Self = Self::all_are(false);
 
     const fn all_are(can: bool) -> Self {

@@ -1,4 +1,4 @@
-//! The interface between a session and its engine: policies down, counters up.
+//! The interface between a session and its engine: doses go to the engine, counters come back.
 
 use std::{fmt::Debug, io};
 
@@ -7,61 +7,62 @@ use speed_bump_abi::{FunctionStats, Histogram, callers::PairTimes, times::Functi
 use super::{EngineKind, bpf::EngineError, kmod::KmodError, signal::UnderWay};
 use crate::{policy::DelayBound, units::Nanos};
 
-/// How a target's matching calls are delayed.
+/// How the calls of a function are delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Dose {
     /// The delay of each trigger; 0 only counts calls.
     pub delay: Nanos,
-    /// Every how many matching calls one is a trigger; at least 1.
+    /// The number of calls per trigger, at least 1.
     pub frequency: u64,
 }
 
 /// A caller and a function that it calls, by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The one that calls.
+    /// The calling function.
     pub caller: u32,
-    /// The one that is called.
+    /// The called function.
     pub callee: u32,
-    /// The sums over these calls.
+    /// The times of these calls.
     pub times: PairTimes,
 }
 
-/// Called with each pair of caller and callee, in no order.
+/// Is called with each pair of caller and callee, in no particular order.
 pub type TakePair<'a> = dyn FnMut(Pair) + 'a;
 
 /// A dose, with the number by which functions refer to it.
 pub type NumberedDose = (u32, Dose);
 
-/// Policies down: the doses, and which function has which dose. Functions are numbered from 0 on.
+/// Sets the doses, and which function has which dose. Functions are numbered from 0 on.
 pub trait Policies: Debug + Send {
-    /// Checks whether these doses are possible, beside those that were set before.
+    /// Checks whether the engine can have these doses, in addition to those that were set before.
     ///
     /// # Errors
-    /// The reason why they are not.
+    /// The engine cannot have these doses, for this reason.
     fn check(&self, doses: &[NumberedDose]) -> Result<(), SetError>;
 
-    /// Prepares for these doses. If they change a signal's meaning, calls with the former doses are not
-    /// delayed from here on; wait for the returned signals before you set the doses.
+    /// Prepares to set these doses. If they change the delay of a signal, calls with the former doses are not
+    /// delayed from now on. Wait for the returned signals before you set the doses.
     /// # Errors
-    /// As [`check`](Self::check); nothing has changed then.
+    /// See [`check`](Self::check). Nothing has changed.
     fn pause(&mut self, doses: &[NumberedDose]) -> Result<UnderWay, SetError> {
         self.check(doses).map(|()| UnderWay::default())
     }
 
-    /// Sets doses. They take effect at the same time if the engine supports that. Every call that starts at
-    /// the returned time or later has them. If a number occurs twice, the later dose counts.
+    /// Sets doses. They take effect at the same time if the engine supports that. They apply to every call
+    /// that starts at the returned time or later. If a number occurs twice, the later dose counts.
     /// # Errors
-    /// As [`check`](Self::check); nothing has changed then. Other errors if the engine fails to apply them.
+    /// See [`check`](Self::check); nothing has changed then. Other errors if the engine fails to apply the
+    /// doses.
     fn set(&mut self, doses: &[NumberedDose]) -> Result<Nanos, SetError>;
 
     /// Gives a function the dose with this number. `None`: the function no longer exists.
     fn assign(&mut self, function: u32, number: Option<u32>);
 
-    /// Bounds what each thread is delayed, from the next call on.
+    /// Bounds the delays of each thread, from the next call on.
     ///
     /// # Errors
-    /// The engine cannot keep to a bound.
+    /// The engine cannot bound delays.
     fn set_bound(&mut self, _bound: DelayBound) -> Result<(), SetError> {
         let why = "the kernel module cannot keep to a bound on the delays of a thread: use the engine `bpf`";
         Err(SetError::Unfit(why.to_owned()))
@@ -71,37 +72,38 @@ pub trait Policies: Debug + Send {
     fn spins(&self, delay: Nanos) -> EngineKind;
 }
 
-/// Takes the histogram of a function. There may be many, and each is long.
+/// Is called with each function and its histogram. There may be many, and each is long.
 pub type TakeHistogram<'a> = dyn FnMut(u32, Histogram) + 'a;
 
-/// Counters up: the counts of each function since the session began.
+/// Reads the counts of each function since the session began.
 pub trait Counters: Debug + Send {
     /// The counters of `count` functions from `first` on, in order.
     ///
     /// # Errors
-    /// They cannot be read, or are beyond the capacity.
+    /// The counters cannot be read, or are beyond the capacity.
     fn read(&self, first: u32, count: u32) -> io::Result<Vec<FunctionStats>>;
 
-    /// Passes on the histograms of delays for `count` functions from `first`, where known.
+    /// Calls `take` with the histograms of delays for `count` functions from `first` on, as far as they
+    /// exist.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// See [`read`](Self::read).
     fn histograms(&self, first: u32, count: u32, take: &mut TakeHistogram<'_>) -> io::Result<()>;
 
-    /// The times of `count` functions from `first` on, in order; `None` for those that are not timed. Empty
-    /// if none is.
+    /// The times of `count` functions from `first` on, in order; `None` for functions that are not timed.
+    /// Empty if no function is timed.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// See [`read`](Self::read).
     fn times(&self, _first: u32, _count: u32) -> io::Result<Vec<Option<FunctionTimes>>> {
         Ok(Vec::new())
     }
 
-    /// Passes on the callers of `count` functions from `first` on, by function number and in no order.
-    /// Nothing if callers are not recorded.
+    /// Calls `take` with the callers of `count` functions from `first` on, in no particular order. Not called
+    /// if callers are not recorded.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// See [`read`](Self::read).
     fn callers(&self, _first: u32, _count: u32, _take: &mut TakePair<'_>) -> io::Result<()> {
         Ok(())
     }
@@ -109,7 +111,7 @@ pub trait Counters: Debug + Send {
     /// The thread pointer of the thread that last called a function; `None` if unknown.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// See [`read`](Self::read).
     fn last_caller(&self, _function: u32) -> io::Result<Option<u64>> {
         Ok(None)
     }
@@ -117,11 +119,11 @@ pub trait Counters: Debug + Send {
     /// Resets the counters of a removed function.
     ///
     /// # Errors
-    /// They cannot be written.
+    /// The counters cannot be written.
     fn clear(&mut self, function: u32) -> io::Result<()>;
 }
 
-/// An engine, from a session's side.
+/// An engine, as a session uses it.
 pub trait Engine: Policies + Counters {}
 
 impl<T: Policies + Counters> Engine for T {}
@@ -129,13 +131,13 @@ impl<T: Policies + Counters> Engine for T {}
 /// Why doses cannot be set.
 #[derive(Debug, thiserror::Error)]
 pub enum SetError {
-    /// The machine or the process does not allow them.
+    /// The machine or the process does not allow these doses.
     #[error("{0}")]
     Unfit(String),
-    /// The BPF object refuses them.
+    /// The BPF object refuses these doses.
     #[error(transparent)]
     Bpf(#[from] EngineError),
-    /// The kernel module refuses them.
+    /// The kernel module refuses these doses.
     #[error(transparent)]
     Kmod(#[from] KmodError),
 }

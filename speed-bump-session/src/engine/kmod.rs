@@ -1,9 +1,10 @@
-//! The engine `kmod`: the kernel module speed_bump spins. We control it by writing to its files in sysfs
-//! (kmod/README.md).
+//! The engine `kmod`: the kernel module speed_bump spins. We control the module by writing to its files in
+//! sysfs (kmod/README.md).
 //!
-//! [`Module`] is these files, [`Listing`] the contents of one, [`TargetName`] a name for its commands.
-//! [`KmodEngine`] is one session's targets in the module. When the tool is killed, the module keeps its
-//! targets, so [`Records`] note which tool added which: the next tool removes them.
+//! [`Module`] stands for these files, [`Listing`] for the contents of `targets_list`, and [`TargetName`] for
+//! a name in the module's commands. [`KmodEngine`] is one session's targets in the module. When the tool is
+//! killed, the module keeps its targets. So [`Records`] note which tool added which targets, and the next
+//! tool removes them.
 
 pub(crate) mod doses;
 mod engine;
@@ -30,5 +31,5 @@ pub const UPSTREAM: &str = "this is upstream's kernel module: a program that the
     is what was requested, as that module does not measure it; removing targets waits for delays that have \
     begun";
 
-/// The most targets in the module, of all its users together.
+/// The most targets that the module can have, over all its users.
 pub const TARGETS: usize = 64;

@@ -1,4 +1,4 @@
-//! What any thread may ask of a session and change in it at any moment, without its event loop.
+//! What any thread may read and change in a session at any moment, without its event loop.
 
 use std::{
     io,
@@ -24,58 +24,58 @@ use crate::{
     targets::{ParsedTargets, TargetChange, TargetIndex, Targets},
 };
 
-/// Access to a session for any thread. Clones are of the same session.
+/// Gives any thread access to a session. Clones access the same session.
 #[derive(Clone, Debug)]
 pub struct Controls {
     pub(super) doses: Arc<Mutex<Doses>>,
-    /// Held while doses are set or targets change, so that this happens one after the other.
+    /// Is held while doses are set or targets change, so that these changes do not overlap.
     pub(super) turn: Arc<Mutex<()>>,
     pub(super) events: EventLog,
     pub(super) requests: UnboundedSender<Request>,
 }
 
 impl Controls {
-    /// Sets doses, which take effect together, whatever the session is doing. If several are for the same
-    /// functions, the last counts.
+    /// Sets doses. They take effect together, whatever the session is doing. If several are for the same
+    /// function, the last one counts.
     ///
-    /// If the helper is to spin other delays than before, those calls are not delayed for some milliseconds,
-    /// until no signal with the old delay is pending.
+    /// If the helper is to spin other delays than before, the calls with changed delays are not delayed for
+    /// some milliseconds, until no signal with an old delay is pending.
     ///
     /// # Errors
-    /// An invalid target or delay; nothing has changed then.
+    /// A target or delay is invalid. Nothing has changed.
     pub fn set(&self, changes: &[(Selection, Dose)]) -> Result<Applied, SessionError> {
         let _turn = self.take_turn();
         let setting = self.doses().pause(changes)?;
         self.finish(&setting)
     }
 
-    /// Changes what each thread is delayed at most, from the next call on, in a session that began with a
-    /// bound.
+    /// Changes the most that each thread is delayed, from the next call on. The session must have begun with
+    /// a bound.
     ///
     /// # Errors
-    /// The session began without one; nothing has changed then.
+    /// The session began without a bound. Nothing has changed.
     pub fn set_bound(&self, bound: DelayBound) -> Result<(), SessionError> {
         self.doses().set_bound(bound)
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     ///
     /// # Errors
-    /// The kernel does not give access to the counters.
+    /// The counters cannot be read.
     pub fn snapshot(&self) -> io::Result<Snapshot> {
         self.doses().snapshot()
     }
 
-    /// The thread pointers of the threads that called functions last, one of each process: of all functions,
-    /// or of a target's. Known only of Python functions that the helper delays.
+    /// The thread pointers of the threads that called functions last, one for each process: for all
+    /// functions, or for those of a target. Known only for Python functions that the helper delays.
     ///
     /// # Errors
-    /// A helper does not give them.
+    /// The helper's block cannot be read.
     pub fn last_callers(&self, target: Option<TargetIndex>) -> io::Result<Vec<(SelectedFunction, u64)>> {
         self.doses().last_callers(target)
     }
 
-    /// What happened since the last call; if nothing did, waits up to this long for something.
+    /// The events since the last call. If there are none, waits up to this long for one.
     pub fn events(&self, patience: Duration) -> Events {
         self.events.take(patience)
     }
@@ -90,8 +90,8 @@ impl Controls {
         Arc::clone(&self.doses().targets)
     }
 
-    /// The targets that lines stand for in this session: their kinds depend on the files that its processes
-    /// see, and the module `__main__` on what they run.
+    /// Turns lines into targets of this session. The kinds of lines depend on the files that its processes
+    /// see, and the module `__main__` on the scripts that they run.
     ///
     /// # Errors
     /// [`SessionError::Undecided`], [`SessionError::Over`].
@@ -106,16 +106,17 @@ impl Controls {
     }
 
     /// Adds and removes targets, in the processes that are covered now and later. The session's own thread
-    /// does this, and it takes as long as resolving and attaching do.
+    /// does this. It takes the time of resolving and attaching.
     ///
-    /// When this returns, calls of the added targets are counted, and have their doses.
+    /// When this returns, calls of the added targets are counted, and their doses apply.
     ///
-    /// A function stays with the target that has it: added targets take what no other selects.
+    /// A function stays with its present target: added targets only get functions that no other target
+    /// selects.
     ///
     /// # Errors
-    /// Targets that this session cannot add or remove; nothing has changed then. [`SessionError::Uncovered`]:
-    /// the targets have changed, and functions of them are not covered in a process that the session is of.
-    /// [`SessionError::Over`].
+    /// The session cannot add or remove these targets; nothing has changed. [`SessionError::Uncovered`]: the
+    /// targets have changed, but in a process named on the command line some of their functions are not
+    /// covered. [`SessionError::Over`].
     pub fn change_targets(&self, change: TargetChange) -> Result<Applied, SessionError> {
         let _turn = self.take_turn();
         let (answer_to, answered) = channel();
@@ -126,47 +127,46 @@ impl Controls {
         setting.uncovered.map_or(Ok(applied), Err)
     }
 
-    /// Times calls from here on, or no longer, in a session that began with room for it. When this returns,
-    /// the change is in force, unless an interpreter is not ready for the helper. What was timed stays in the
+    /// Starts or stops timing calls. The session must have begun with room for times. When this returns, the
+    /// change is in force, unless an interpreter is not ready for the helper. Past times stay in the
     /// counters.
     ///
     /// Native functions can be timed only once in a session.
     ///
     /// # Errors
-    /// The session began without room for times, or has timed native functions before; nothing has changed
-    /// then. [`SessionError::Over`].
+    /// The session began without room for times, or has timed native functions before; nothing has changed.
+    /// [`SessionError::Over`].
     pub fn time_calls(&self, on: bool) -> Result<(), SessionError> {
         let turn = self.take_turn();
         let (answer_to, answered) = channel();
         self.requests.send(Request::TimeCalls(on, answer_to)).map_err(|_| SessionError::Over)?;
         let told = answer(&self.requests, &answered).unwrap_or(Err(SessionError::Over))?;
-        // Doses may be set while helpers are waited for.
+        // Other threads may set doses while this one waits for helpers.
         drop(turn);
         self.wait_for(&told);
         Ok(())
     }
 
-    /// The report so far, as the session writes it at its end; `None` if it has ended.
+    /// The report so far, in the same form as at the session's end; `None` if the session has ended.
     pub fn report(&self) -> Option<SessionReport> {
         let (answer_to, answered) = channel();
         self.requests.send(Request::Report(answer_to)).ok()?;
         answer(&self.requests, &answered)
     }
 
-    /// The doses that are in force now.
+    /// The present doses.
     pub fn policies(&self) -> PolicyTable {
         self.doses().policies.clone()
     }
 
-    /// Sets doses when their signals are free for them. The session goes on meanwhile, and other threads may
-    /// use it.
+    /// Sets doses when their signals are free. The session goes on meanwhile, and other threads may use it.
     fn finish(&self, setting: &Setting) -> Result<Applied, SessionError> {
         setting.under_way.wait();
         self.wait_for(&setting.told);
         self.doses().set(setting)
     }
 
-    /// Waits until helpers have applied what they were told, and the session has handled what they found.
+    /// Waits until helpers have applied what they were told, and the session has handled their reports.
     fn wait_for(&self, told: &ToldHelpers) {
         if !told.are_any() {
             return;
@@ -174,7 +174,7 @@ impl Controls {
         told.wait();
         let (answer_to, answered) = channel();
         if self.requests.send(Request::HearHelpers(answer_to)).is_ok() {
-            // A session that has ended has nothing to handle.
+            // If the session has ended, there is nothing to handle.
             let _ = answer(&self.requests, &answered);
         }
     }
@@ -184,7 +184,7 @@ impl Controls {
     }
 
     fn doses(&self) -> MutexGuard<'_, Doses> {
-        // No code that holds the lock can panic halfway, so its content is sound.
+        // No code that holds the lock can panic halfway, so the data is consistent.
         self.doses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,5 @@
-//! The doses of a session, the functions that have them, and what was counted of those: everything that may
-//! be asked and changed at any moment, without the event loop.
+//! The doses of a session, the functions that have them, and their counts: everything that any thread may
+//! read and change at any moment, without the event loop.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,55 +27,56 @@ use crate::{
     units::Nanos,
 };
 
-/// The number of functions that have histograms of their delays, in all: they take 46 MB. Helpers' numbers
-/// come from the target processes, which could write anything.
+/// The most functions with histograms of their delays. These take 46 MB. The limit is needed because the
+/// numbers of functions come from helpers in target processes, which could write anything.
 const HISTOGRAMS: usize = 32_768;
 
-/// Pairs of a caller and a function, in all: they take 15 MB. Helpers' numbers come from the target
-/// processes, which could write anything.
+/// The most pairs of a caller and a function. These take 15 MB. The limit is needed because the numbers of
+/// functions come from helpers in target processes, which could write anything.
 const PAIRS: usize = 262_144;
 
-/// Doses have taken effect.
+/// The result of setting doses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Applied {
-    /// Every call that begins at this time (`CLOCK_MONOTONIC`) or later has them.
+    /// The doses apply to every call that begins at this time (`CLOCK_MONOTONIC`) or later.
     #[serde(rename = "at_ns")]
     pub at: Nanos,
 }
 
-/// Doses to set, after these signals and helpers have been waited for. Nothing else may set any until then.
+/// Doses that are ready to be set, once the old signals and the helpers have been waited for. No other doses
+/// may be set until then.
 #[derive(Debug)]
 pub(crate) struct Setting {
     doses: Vec<NumberedDose>,
     pub(super) under_way: UnderWay,
     pub(super) told: ToldHelpers,
-    /// Why functions of targets are not covered in a process that the session is of.
+    /// Why some functions of the targets are not covered in a process named on the command line, if so.
     pub(super) uncovered: Option<SessionError>,
 }
 
-/// The doses and counters of a session. A holder of the lock must not wait for a process.
+/// The doses and counters of a session. A thread that holds the lock must not wait for a process.
 #[derive(Debug)]
 pub(crate) struct Doses {
     pub(super) engine: Box<dyn Engine>,
     pub(super) functions: FunctionTable,
     pub(super) policies: PolicyTable,
     pub(super) targets: Arc<Targets>,
-    /// What each thread is delayed at most.
+    /// The most that each thread is delayed.
     bound: Option<DelayBound>,
-    /// What was counted in ranges that were given back.
+    /// The histograms of functions in ranges that were given back.
     past_histograms: BTreeMap<FunctionId, Histogram>,
     /// The times of functions in ranges that were given back.
     past_times: BTreeMap<FunctionId, FunctionTimes>,
-    /// Who called functions in ranges that were given back.
+    /// The callers of functions in ranges that were given back.
     past_callers: Callers,
 }
 
-/// Who calls whom.
+/// Which function calls which.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Callers {
-    /// Calls of one function by another: the called one comes first.
+    /// Calls of one function by another. The called function comes first in the key.
     pub(super) pairs: BTreeMap<(FunctionId, Caller), PairTimes>,
-    /// Calls whose caller is left out, as there is no room for more pairs.
+    /// The number of calls whose caller is left out, as there is no room for more pairs.
     pub(super) left_out: u64,
 }
 
@@ -90,7 +91,7 @@ impl Callers {
 }
 
 impl Doses {
-    /// Brings the initial doses into force, under the bound of the session.
+    /// Sets the initial doses, under the bound of the session.
     pub(super) fn start(
         mut engine: Box<dyn Engine>,
         functions: FunctionTable,
@@ -114,11 +115,10 @@ impl Doses {
         })
     }
 
-    /// Adds and removes targets. The result contains the doses that they are to have: none for those that
-    /// were removed.
+    /// Adds and removes targets. The result has the doses to set; for removed targets these are none.
     ///
     /// # Errors
-    /// No room, or an invalid dose; nothing has changed then.
+    /// There is no room, or a dose is invalid. Nothing has changed.
     pub(super) fn change_targets(&mut self, change: &TargetChange) -> Result<Setting, SessionError> {
         let mut policies = self.policies.clone();
         let mut numbered: Vec<NumberedDose> = Vec::new();
@@ -142,7 +142,7 @@ impl Doses {
     /// Prepares to set doses.
     ///
     /// # Errors
-    /// An invalid target or delay; nothing has changed then.
+    /// A target or delay is invalid. Nothing has changed.
     pub(super) fn pause(&mut self, changes: &[(Selection, Dose)]) -> Result<Setting, SessionError> {
         let mut policies = self.policies.clone();
         let mut numbered: Vec<NumberedDose> = Vec::with_capacity(changes.len());
@@ -156,16 +156,16 @@ impl Doses {
         Ok(Setting { doses: numbered, under_way, told: ToldHelpers::default(), uncovered: None })
     }
 
-    /// Sets doses, which take effect together. If several are for the same functions, the last counts.
+    /// Sets doses, which take effect together. If several are for the same function, the last one counts.
     ///
     /// # Errors
-    /// The engine fails to set them.
+    /// The engine fails to set the doses.
     pub(super) fn set(&mut self, setting: &Setting) -> Result<Applied, SessionError> {
         let at = self.engine.set(&setting.doses)?;
         Ok(Applied { at })
     }
 
-    /// Changes what each thread is delayed at most, from the next call on.
+    /// Changes the most that each thread is delayed, from the next call on.
     ///
     /// # Errors
     /// The session began without a bound.
@@ -178,12 +178,12 @@ impl Doses {
         Ok(())
     }
 
-    /// What each thread is delayed at most.
+    /// The most that each thread is delayed.
     pub(super) fn bound(&self) -> Option<DelayBound> {
         self.bound
     }
 
-    /// Gives functions doses of their own, which are at first those of their targets.
+    /// Gives functions their own doses, which at first equal those of their targets.
     fn make_own(
         &mut self,
         changes: &[(Selection, Dose)],
@@ -211,7 +211,7 @@ impl Doses {
         Ok(())
     }
 
-    /// The index of a function, which the engine knows from here on.
+    /// The index of a function. If the function is new, tells the engine about it.
     pub(super) fn enter(&mut self, function: &SelectedFunction) -> Result<u32, SessionError> {
         let (index, is_new) = self.functions.enter(function)?;
         if is_new {
@@ -220,7 +220,7 @@ impl Doses {
         Ok(index)
     }
 
-    /// Sets which function a number of a range stands for. `false` where there is no room for its name.
+    /// Names the function that has this number in a range. `false` if there is no room for its name.
     pub(super) fn name(&mut self, range: FunctionRange, number: u32, function: &SelectedFunction) -> bool {
         let own = self.policies.own_number(function);
         let has_room = self.functions.name(range, number, function);
@@ -230,10 +230,10 @@ impl Doses {
         has_room
     }
 
-    /// Gives a range back; the counts of its functions stay. It has to be [wiped](Self::wipe) before it is
-    /// reserved again.
+    /// Gives a range back. The counts of its functions are kept. The range must be [wiped](Self::wipe) before
+    /// it is reserved again.
     pub(super) fn give_back(&mut self, range: FunctionRange) {
-        // Most numbers of a range have no names.
+        // Reads only the numbers that have names: most have none.
         let mut stats = HashMap::new();
         for run in self.functions.runs_in(range) {
             match self.engine.read(run.first, run.count) {
@@ -261,7 +261,7 @@ impl Doses {
         self.functions.give_back(range, |index| stats.get(&index).copied().unwrap_or_default());
     }
 
-    /// Makes these indices count from zero, for no function.
+    /// Resets the counters of these indices, and takes their policies away.
     pub(super) fn wipe(&mut self, range: FunctionRange) {
         let stats = self.engine.read(range.first, range.count).unwrap_or_else(|error| {
             tracing::debug!("what {range:?} counted is not known: {error}");
@@ -277,7 +277,7 @@ impl Doses {
         }
     }
 
-    /// What was counted so far, by function.
+    /// The counts so far, by function.
     pub(super) fn snapshot(&self) -> io::Result<Snapshot> {
         let at = now();
         let mut counts = self.functions.past().to_vec();
@@ -300,8 +300,8 @@ impl Doses {
         Ok(Snapshot { at, known: Arc::clone(self.functions.known()), counts, histograms, times })
     }
 
-    /// The thread pointers of the threads that called functions last, where that is known: of all functions,
-    /// or of a target's.
+    /// The thread pointers of the threads that called functions last, where known: for all functions, or for
+    /// those of a target.
     pub(super) fn last_callers(
         &self,
         target: Option<TargetIndex>,
@@ -321,7 +321,7 @@ impl Doses {
         Ok(callers)
     }
 
-    /// Who called functions so far.
+    /// The callers of functions so far.
     pub(super) fn callers(&self) -> io::Result<Callers> {
         let mut callers = self.past_callers.clone();
         self.add_callers(FunctionRange { first: 0, count: u32::MAX }, &mut callers)?;
@@ -340,7 +340,7 @@ impl Doses {
         })
     }
 
-    /// Adds the times of a run of functions, where they are timed.
+    /// Adds the times of a run of functions, if they are timed.
     fn add_times(
         &self,
         run: FunctionRange,
@@ -356,7 +356,7 @@ impl Doses {
     }
 }
 
-/// Adds a histogram to those of a function, as far as there is room.
+/// Adds to the histogram of a function, as far as there is room.
 fn add(to: &mut BTreeMap<FunctionId, Histogram>, function: Option<FunctionId>, histogram: Histogram) {
     let Some(id) = function else { return };
     if to.len() < HISTOGRAMS || to.contains_key(&id) {

@@ -10,11 +10,11 @@ use serde::Serialize;
 pub enum Ended {
     /// The window of `--duration` closed.
     Elapsed,
-    /// It was told to stop.
+    /// Something asked it to stop.
     Stopped,
     /// Every process that was named on the command line ended.
     TargetGone,
-    /// The last of them executed another program.
+    /// The last process named on the command line executed another program.
     TargetReplaced,
 }
 

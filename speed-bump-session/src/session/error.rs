@@ -1,4 +1,4 @@
-//! Why a session could not start or go on.
+//! The reasons why a session could not start or go on.
 
 use std::io;
 
@@ -36,17 +36,17 @@ pub enum SessionError {
     /// The engine `signal` cannot be used.
     #[error("{0}")]
     Signal(String),
-    /// A target selects nothing, as a file that the process runs cannot be reached.
+    /// A target selects nothing, as no path leads to a file that the process runs.
     #[error("line {line}: `{target}`: {why}")]
     OutOfReach {
         /// Number of the target's line, from 1.
         line: usize,
-        /// Target as the line has it.
+        /// The target as its line gives it.
         target: String,
-        /// Which file, why, and the way out.
+        /// The file, the reason, and the way out.
         why: String,
     },
-    /// Probes were attached, and their breakpoints are not in the process.
+    /// Probes were attached, but their breakpoints are not in the process.
     #[error(transparent)]
     NotInPlace(#[from] NotInPlace),
     /// The kernel is too old for what a line of the targets file, or a flag, needs.
@@ -54,22 +54,22 @@ pub enum SessionError {
     OldKernel {
         /// Number of the line in the targets file, from 1.
         line: usize,
-        /// Why, and the way out.
+        /// The reason, and the way out.
         lack: String,
     },
-    /// The engine cannot have a dose.
+    /// The engine does not support a dose.
     #[error(transparent)]
     Set(#[from] SetError),
     /// The kernel module refuses or fails.
     #[error(transparent)]
     Kmod(#[from] KmodError),
-    /// Something needs probes, in a session that has none.
+    /// A request needs probes, and the session has none.
     #[error(
         "this needs probes, and the session began without BPF, for functions that the helper delays: use \
          `--engine auto`"
     )]
     WithoutProbes,
-    /// A bound cannot be set later.
+    /// The session began without a bound, so none can be set.
     #[error(
         "this session began without a bound on what threads are delayed: give its request one, and attach \
          again"
@@ -78,50 +78,51 @@ pub enum SessionError {
     /// A dose cannot be set.
     #[error(transparent)]
     Dose(#[from] DoseError),
-    /// Under `strict`: a Python target selects nothing among what is loaded.
+    /// Under `strict`: a Python target selects no loaded function.
     #[error("{}", .0.join("; "))]
     NothingSelected(Vec<String>),
-    /// It was asked to stop before everything was attached.
+    /// Something asked the session to stop before everything was attached.
     #[error("stopped before anything was attached")]
     Stopped,
     /// The operating system lacks a resource.
     #[error("cannot start a thread that renews doses: {0}; raise {limit}", limit = limit_of_threads(.0))]
     Thread(io::Error),
-    /// There is no memory for what is shared with helpers.
+    /// There is no memory for the blocks that are shared with helpers.
     #[error("no memory for the doses: {0}")]
     Memory(io::Error),
-    /// The names of functions take more than there is room for.
+    /// There is no room for more names of functions.
     #[error("no room for more names of functions; select fewer with the targets file")]
     NamesFull,
-    /// The kind of a line depends on a file, and no process is left that sees it.
+    /// The kind of a line depends on a file, and there is no process left that sees it.
     #[error("no process is left to say whether {path} is an ELF file: write py: or native: in front of it")]
     Undecided {
-        /// Path that the line begins with.
+        /// The path at the beginning of the line.
         path: String,
     },
-    /// Targets cannot be changed like this while the session runs.
+    /// Targets cannot be changed in this way while the session runs.
     #[error("{0}; attach again")]
     Retarget(String),
-    /// Targets were changed, and functions of them are not covered in a process that the session is of.
+    /// Targets were changed, but some of their functions are not covered in a process named on the command
+    /// line.
     #[error("process {pid}: not all functions of the changed targets are covered: {why}")]
     Uncovered {
-        /// Process that the session is of.
+        /// PID of the process.
         pid: Pid,
-        /// What kept it from being covered.
+        /// Why the functions are not covered.
         why: Box<SessionError>,
     },
     /// The session is over.
     #[error("the session is over")]
     Over,
-    /// The session's thread has ended, by a bug of the tool.
+    /// The session's thread has ended, because of a bug in the tool.
     #[error("the session has ended by a fault in the tool; everything is detached. Please report it")]
     Lost,
-    /// More functions or sites than there is room for.
+    /// There is no room for more functions or sites.
     #[error("no room for more than {capacity} {things}; select fewer with the targets file")]
     Full {
-        /// What there are too many of.
+        /// What there is too much of: functions or sites.
         things: &'static str,
-        /// How many there is room for.
+        /// The number that there is room for.
         capacity: u32,
     },
 }
@@ -172,11 +173,11 @@ impl SessionError {
     }
 }
 
-/// The limits that may have to be raised for a thread.
+/// The limits that the user may have to raise so that a thread can start.
 fn limit_of_threads(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EMFILE) => "`ulimit -n`",
-        // The system has no error of its own for a lack of memory for a stack.
+        // If memory for a stack is short, the system gives no special error.
         _ => "`ulimit -u`, or the limits of memory (`ulimit -d`, `ulimit -v`)",
     }
 }

@@ -1,4 +1,4 @@
-//! What happens to the processes of a session, for the owner of its handle.
+//! The events of a session's processes, for the owner of its handle.
 
 use std::{
     collections::VecDeque,
@@ -14,10 +14,10 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// Events that are kept until they are asked for. Processes can cause any number.
+/// The most events that are kept until someone takes them. Processes can cause any number.
 const KEPT: usize = 4_096;
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
@@ -26,7 +26,7 @@ pub enum Event {
         /// PID of the process.
         pid: Pid,
     },
-    /// A covered process executed another program. If that is covered too, the next event says so.
+    /// A covered process executed another program. If the new program is covered too, the next event says so.
     Replaced {
         /// PID of the process.
         pid: Pid,
@@ -36,25 +36,25 @@ pub enum Event {
         /// PID of the process.
         pid: Pid,
     },
-    /// Something went wrong without ending the session; once for each text.
+    /// A problem that did not end the session. Each text comes only once.
     Warning {
-        /// What, why, and the way out.
+        /// The thing, the cause, and the way out.
         text: String,
     },
-    /// The session has ended, and everything is detached. It is the last event.
+    /// The session has ended, and everything is detached. This is the last event.
     Over {
-        /// Why; `None`: its event loop failed.
+        /// The reason; `None`: its event loop failed.
         why: Option<Ended>,
     },
 }
 
-/// An event, and when it was noticed.
+/// An event, and the time when the session noticed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Happened {
-    /// `CLOCK_MONOTONIC`.
+    /// The time on `CLOCK_MONOTONIC`.
     #[serde(rename = "at_ns")]
     pub at: Nanos,
-    /// Event, whose fields stand beside the time in JSON.
+    /// The event. In JSON, its fields are beside the time.
     #[serde(flatten)]
     pub event: Event,
 }
@@ -62,9 +62,9 @@ pub struct Happened {
 /// The events since the last call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Events {
-    /// In their order.
+    /// The events, in order.
     pub events: Vec<Happened>,
-    /// How many earlier events were not kept, because nothing had asked for a long time.
+    /// How many earlier events were dropped, because no one took them for a long time.
     pub lost: u64,
 }
 
@@ -96,7 +96,7 @@ impl EventLog {
         self.0.came.notify_all();
     }
 
-    /// Takes the events that there are; if there are none, waits up to this long for one.
+    /// Takes all events. If there are none, waits up to this long for one.
     pub(super) fn take(&self, patience: Duration) -> Events {
         let waited = self.0.came.wait_timeout_while(self.queue(), patience, |queue| queue.events.is_empty());
         let (mut queue, _) = waited.unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
 //! The session's functions, with their indices in the engine's maps.
 //!
-//! A function has one index in all processes, except where a process numbers its functions itself: such a
-//! process has a range of indices, and the report adds up those of the same function.
+//! A function has one index in all processes. But a process with a helper numbers its functions itself: it
+//! has a range of indices, and the report adds up the counts of the same function.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,20 +10,21 @@ use speed_bump_abi::FunctionStats;
 use super::known::{FunctionId, KnownFunctions};
 use crate::{probe::plan::SelectedFunction, session::error::SessionError};
 
-/// The share of the room for names that functions may take that no target selects, in addition to it.
+/// For callers that no target selects, there is additional room for names: the room for selected functions,
+/// divided by this.
 const PART_FOR_CALLERS: usize = 4;
 
 /// Consecutive indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FunctionRange {
-    /// The first.
+    /// The first index.
     pub first: u32,
-    /// How many.
+    /// The number of indices.
     pub count: u32,
 }
 
 impl FunctionRange {
-    /// The same range in parts of at most this length.
+    /// The range, split into parts of at most `count` indices.
     pub(super) fn parts(self, count: u32) -> impl Iterator<Item = Self> {
         let end = self.first.saturating_add(self.count);
         let step = count.max(1);
@@ -37,42 +38,42 @@ impl FunctionRange {
     }
 }
 
-/// Functions by index, and indices by function.
+/// The function of each index, and the indices of each function.
 #[derive(Debug)]
 pub(super) struct FunctionTable {
     functions: BTreeMap<u32, FunctionId>,
-    /// Snapshots hold it too.
+    /// All functions. Snapshots share it.
     known: Arc<KnownFunctions>,
-    /// By [`FunctionId`].
+    /// The indices of each function, by [`FunctionId`].
     indices: Vec<Indices>,
     single: Indexes,
-    /// Where ranges lie; among the single indices if `None`.
+    /// The indices for ranges. If `None`, ranges take single indices.
     ranges: Option<Indexes>,
     /// Ranges that were given back.
     free: Vec<FunctionRange>,
-    /// What was counted in those ranges, by [`FunctionId`].
+    /// The counts from ranges that were given back, by [`FunctionId`].
     past: Vec<FunctionStats>,
-    /// How many bytes of names there is still room for.
+    /// The room that is left for names, in bytes.
     room: usize,
     callers: OnlyCallers,
 }
 
-/// Functions that no target selects, and that call functions that a target does. They count nothing.
+/// Functions that no target selects, and that call selected functions. They have no counts of their own.
 #[derive(Debug)]
 struct OnlyCallers {
     known: KnownFunctions,
-    /// By index.
+    /// The function of each index.
     ids: BTreeMap<u32, FunctionId>,
-    /// As [`FunctionTable::room`].
+    /// The room that is left for their names, in bytes.
     room: usize,
 }
 
 /// A function that calls another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Caller {
-    /// One that a target selects.
+    /// A function that a target selects.
     Selected(FunctionId),
-    /// One that no target selects; these have numbers of their own.
+    /// A function that no target selects. Such functions have their own numbers.
     Unselected(FunctionId),
 }
 
@@ -94,15 +95,15 @@ impl Indexes {
 /// The indices of one function.
 #[derive(Debug, Default)]
 struct Indices {
-    /// The one that it has in processes that do not number their functions.
+    /// The index in processes that do not number functions themselves.
     own: Option<u32>,
-    /// Those in ranges.
+    /// The indices in ranges.
     in_ranges: Vec<u32>,
 }
 
 impl FunctionTable {
-    /// An empty table with room for as many functions as the engine's maps, and for this many bytes of names.
-    /// Ranges lie beyond those, if a number of indices is given for them.
+    /// An empty table with room for this many bytes of names. `capacity` is the number of functions in the
+    /// engine's maps. If `for_ranges` is given, ranges get this number of indices after those.
     pub(super) fn new(capacity: u32, for_ranges: Option<u32>, room: usize) -> Self {
         Self {
             functions: BTreeMap::new(),
@@ -124,7 +125,7 @@ impl FunctionTable {
     /// The index of a function, and whether it is new.
     ///
     /// # Errors
-    /// [`SessionError::Full`].
+    /// [`SessionError::Full`] if there is no room.
     pub(super) fn enter(&mut self, function: &SelectedFunction) -> Result<(u32, bool), SessionError> {
         if let Some(index) = self.entry(function).and_then(|indices| indices.own) {
             return Ok((index, false));
@@ -156,7 +157,7 @@ impl FunctionTable {
         &mut self.indices[position]
     }
 
-    /// The number of a function, which takes room for its names when it is new; `None` if there is no room.
+    /// The number of a function. If the function is new, its names take room; `None` if there is too little.
     fn know(&mut self, function: &SelectedFunction) -> Option<FunctionId> {
         if let Some(id) = self.known.id(function) {
             return Some(id);
@@ -169,7 +170,7 @@ impl FunctionTable {
     /// Indices for a process that numbers its functions itself.
     ///
     /// # Errors
-    /// [`SessionError::Full`].
+    /// [`SessionError::Full`] if there is no room.
     pub(super) fn reserve(&mut self, count: u32) -> Result<FunctionRange, SessionError> {
         let fitting = self.free.iter().position(|range| range.count == count);
         match fitting {
@@ -178,8 +179,8 @@ impl FunctionTable {
         }
     }
 
-    /// Sets which function a number of a range stands for; a number outside it is ignored. `false` where
-    /// there is no room for its name.
+    /// Names the function that has this number in a range. Ignores a number outside of the range. `false` if
+    /// there is no room for the name.
     pub(super) fn name(&mut self, range: FunctionRange, number: u32, function: &SelectedFunction) -> bool {
         let Some(index) = range.index(number) else { return true };
         let Some(id) = self.know(function) else { return false };
@@ -200,7 +201,7 @@ impl FunctionTable {
         let Some(index) = range.index(number) else { return true };
         let OnlyCallers { known, ids, room } = &mut self.callers;
         if known.id(function).is_none() {
-            // A process can name any number of functions without names, too.
+            // Counts the record itself too, as a process can report any number of functions with empty names.
             let needed = bytes_of(function).saturating_add(size_of::<SelectedFunction>());
             let Some(left) = room.checked_sub(needed) else { return false };
             *room = left;
@@ -209,7 +210,7 @@ impl FunctionTable {
         true
     }
 
-    /// The function of an index, where that function calls another one.
+    /// The function of an index, if it can be a caller.
     pub(super) fn caller_at(&self, index: u32) -> Option<Caller> {
         let unselected = || self.callers.ids.get(&index).copied().map(Caller::Unselected);
         self.at(index).map(Caller::Selected).or_else(unselected)
@@ -223,7 +224,7 @@ impl FunctionTable {
         }
     }
 
-    /// Gives a range back. `stats` reads the counters of the named functions.
+    /// Gives a range back. `stats` reads the counters of the functions in it.
     pub(super) fn give_back(&mut self, range: FunctionRange, stats: impl Fn(u32) -> FunctionStats) {
         let mut rest = self.functions.split_off(&range.first);
         let mut behind = rest.split_off(&(range.first + range.count));
@@ -249,17 +250,17 @@ impl FunctionTable {
         self.functions.get(&index).copied()
     }
 
-    /// Those that have an index now.
+    /// The functions that have an index now.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &SelectedFunction)> {
         self.functions.iter().filter_map(|(index, id)| Some((*index, self.known.get(*id)?)))
     }
 
-    /// The indices of all functions, as a minimal number of consecutive runs.
+    /// The indices of all functions, as consecutive runs.
     pub(super) fn runs(&self) -> Vec<FunctionRange> {
         self.runs_in(FunctionRange { first: 0, count: u32::MAX })
     }
 
-    /// The same for those in a range.
+    /// The indices of functions in a range, as consecutive runs.
     pub(super) fn runs_in(&self, range: FunctionRange) -> Vec<FunctionRange> {
         let mut runs: Vec<FunctionRange> = Vec::new();
         for (index, _) in self.functions.range(range.first..range.first.saturating_add(range.count)) {
@@ -277,13 +278,13 @@ impl FunctionTable {
         self.functions.range(range).map(|(_, id)| *id)
     }
 
-    /// What was counted in ranges that were given back, by [`FunctionId`].
+    /// The counts from ranges that were given back, by [`FunctionId`].
     pub(super) fn past(&self) -> &[FunctionStats] {
         &self.past
     }
 }
 
-/// Bytes of a function's names.
+/// The length of a function's names in bytes.
 pub(super) fn bytes_of(function: &SelectedFunction) -> usize {
     function.name.len() + function.file.as_os_str().len()
 }
@@ -365,7 +366,7 @@ mod tests {
 
     #[test]
     fn names_have_a_bound_whatever_becomes_of_their_functions() {
-        // A name of one byte, and a file of five.
+        // Each function takes six bytes: one for its name, five for its file.
         let mut table = FunctionTable::new(100, None, 18);
         let range = table.reserve(10).unwrap();
         assert!(table.name(range, 0, &function("f")) && table.name(range, 1, &function("g")));

@@ -1,4 +1,4 @@
-//! The handle of a session, which runs on a thread of its own.
+//! The handle of a session. The session runs on its own thread.
 
 use std::{
     io,
@@ -34,17 +34,17 @@ pub struct Handle {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How a session ended.
+/// The end of a session.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Why; an error if its event loop failed.
+    /// Why the session ended; an error if its event loop failed.
     pub ended: io::Result<Ended>,
-    /// What it counted.
+    /// The counts of the session.
     pub report: SessionReport,
 }
 
 impl Handle {
-    /// Starts a session, and runs it on a thread of its own until something ends it, or the handle's owner
+    /// Starts a session, and runs it on its own thread until something ends it, or the owner of the handle
     /// does.
     pub(crate) fn start<S: Session>(
         start: impl FnOnce(Stop) -> Result<S, SessionError> + Send + 'static,
@@ -60,7 +60,7 @@ impl Handle {
                 Ok(session) => session,
                 Err(error) => return drop(started.send(Err(error))),
             };
-            // Nothing can receive the result, so there is no reason to go on.
+            // No one can receive the result any more, so the session stops.
             if started.send(Ok(session.state().controls())).is_err() {
                 session.state().stop.ask();
             }
@@ -69,7 +69,7 @@ impl Handle {
             let report = session.report();
             let why = ended.as_ref().ok().copied();
             let _ = ends.send(Outcome { ended, report });
-            // The outcome is set before the end is announced.
+            // The result is stored before the event, so that whoever hears the event finds it.
             session.state().events.add(Event::Over { why });
         };
         let thread = thread::Builder::new().name("session".to_owned()).spawn(work);
@@ -83,28 +83,28 @@ impl Handle {
         }
     }
 
-    /// Access to the session that other threads can have too.
+    /// Access to the session for other threads.
     pub fn controls(&self) -> &Controls {
         &self.controls
     }
 
-    /// As [`Controls::set`].
+    /// See [`Controls::set`].
     ///
     /// # Errors
-    /// As there.
+    /// See [`Controls::set`].
     pub fn set(&self, changes: &[(Selection, Dose)]) -> Result<Applied, SessionError> {
         self.controls.set(changes)
     }
 
-    /// As [`Controls::snapshot`].
+    /// See [`Controls::snapshot`].
     ///
     /// # Errors
-    /// As there.
+    /// See [`Controls::snapshot`].
     pub fn snapshot(&self) -> io::Result<Snapshot> {
         self.controls.snapshot()
     }
 
-    /// The report so far, as the session writes it at its end; `None` if it has ended.
+    /// The report so far, in the same form as at the session's end; `None` if the session has ended.
     pub fn report(&self) -> Option<SessionReport> {
         self.controls.report()
     }
@@ -117,7 +117,7 @@ impl Handle {
     /// Waits up to this long for the end of the session; `None` if it goes on.
     ///
     /// # Errors
-    /// [`SessionError::Lost`], also when the outcome was taken before.
+    /// [`SessionError::Lost`], also if the outcome was taken before.
     pub fn wait_for(&self, patience: Duration) -> Result<Option<Outcome>, SessionError> {
         match self.outcome().recv_timeout(patience) {
             Ok(outcome) => Ok(Some(outcome)),
@@ -129,7 +129,7 @@ impl Handle {
     /// Waits for the end of the session.
     ///
     /// # Errors
-    /// As [`Handle::wait_for`].
+    /// See [`Handle::wait_for`].
     pub fn wait(&self) -> Result<Outcome, SessionError> {
         self.outcome().recv().map_err(|_| SessionError::Lost)
     }

@@ -1,4 +1,5 @@
-//! What a session does, whatever its engine: all that the event loop and the handle know of it.
+//! What every session can do, whatever its engine. The event loop and the handle know nothing else of a
+//! session.
 
 use std::{collections::HashMap, io, sync::Arc};
 
@@ -10,26 +11,26 @@ use crate::{
     targets::{ParsedTargets, TargetChange, Targets},
 };
 
-/// A running session, whatever its engine: attaches to processes, follows them and detaches.
+/// A running session, whatever its engine: it attaches to processes, follows them and detaches.
 pub(crate) trait Session {
-    /// What every session has.
+    /// The state that every session has.
     fn state(&self) -> &State;
 
-    /// The same state, to change it.
+    /// The state, for changing it.
     fn state_mut(&mut self) -> &mut State;
 
     /// The processes that it covers now.
     fn processes(&self) -> Vec<&Process>;
 
-    /// Decides the kinds of lines by the files that these processes see.
+    /// Decides the kinds of lines. The files that the session's processes see decide them.
     ///
     /// # Errors
-    /// The kind depends on a file, and no process is left that sees it.
+    /// A kind depends on a file, and there is no process left that sees it.
     fn decide_kinds(&mut self, parsed: ParsedTargets) -> Result<Targets, SessionError> {
         let processes = self.processes();
         let path = parsed.undecided().next().unwrap_or_default().to_owned();
         let of_session = Arc::clone(&self.state().doses().targets);
-        // A line that the session has already keeps its meaning.
+        // A line that the session has already keeps its kind.
         let targets = kinds::decide(parsed.decided_as_in(&of_session), processes.iter().copied());
         let targets = targets.ok_or(SessionError::Undecided { path })?;
         let doubts = kinds::doubts(&targets, &processes);
@@ -37,30 +38,31 @@ pub(crate) trait Session {
         Ok(targets)
     }
 
-    /// Adds and removes targets. The result contains the doses that they are to have: the caller sets them,
-    /// because that may have to wait. It also contains why functions of the targets are not
-    /// covered in a process that the session is of, if so.
+    /// Adds and removes targets. The result has the doses to set: the caller sets them, because it may have
+    /// to wait first. If some functions are not covered in a process named on the command line, the result
+    /// also has the reason.
     ///
     /// # Errors
-    /// Nothing has changed then.
+    /// The targets cannot be changed. Nothing has changed.
     fn change_targets(&mut self, change: &TargetChange) -> Result<Setting, SessionError>;
 
-    /// Times calls from here on, or no longer. The caller waits for the helpers in the result.
+    /// Starts or stops timing calls. The caller must wait for the helpers in the result.
     ///
     /// # Errors
-    /// Nothing has changed then.
+    /// Timing cannot be switched. Nothing has changed.
     fn time_calls(&mut self, on: bool) -> Result<ToldHelpers, SessionError>;
 
-    /// Handles what helpers have found until now.
+    /// Handles the reports of helpers.
     fn hear_helpers(&mut self) {}
 
-    /// Makes the event loop wait for the sources of [`turn`](Self::turn).
+    /// Makes the event loop wait for the events that [`turn`](Self::turn) handles.
     fn listen(&mut self) -> io::Result<()>;
 
-    /// Waits for the next event, and handles it. `Some`: it ends the session. May be dropped while it waits.
+    /// Waits for the next event, and handles it. `Some` if it ends the session. The future may be dropped
+    /// while it waits.
     async fn turn(&mut self) -> io::Result<Option<Ended>>;
 
-    /// Handles what has happened already.
+    /// Handles everything that has happened so far.
     fn catch_up(&mut self);
 
     /// Detaches from everything. Counters stay readable.
@@ -69,7 +71,7 @@ pub(crate) trait Session {
     /// Calls that are not in the counters yet, by the index of their function.
     fn pending_calls(&self) -> HashMap<u32, u64>;
 
-    /// What was counted so far.
+    /// The counts so far.
     fn report(&self) -> SessionReport {
         self.state().report(&self.pending_calls())
     }

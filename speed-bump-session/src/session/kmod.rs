@@ -1,7 +1,7 @@
-//! A session with the kernel module: it gives the module targets, in place of BPF programs.
+//! A session with the kernel module: it adds targets to the module, and needs no BPF programs.
 //!
-//! The module counts and spins, in the process and all its descendants. The session adds targets, opens the
-//! window, handles files that the process maps later, and removes everything at the end.
+//! The module counts and delays calls, in the process and all its descendants. The session adds targets,
+//! opens the window, handles files that the process maps later, and removes everything at the end.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -46,12 +46,12 @@ use crate::{
     targets::{TargetChange, TargetKind},
 };
 
-/// How often the session checks whether the process has replaced its image, and what it maps.
+/// How often the session checks whether the process has replaced its image, and which files it maps.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 const UNLOADED: &str = "somebody has unloaded the kernel module: what it counted last is not in the report";
 
-/// What a session with the module begins with.
+/// What a session with the module needs at its beginning.
 pub(crate) struct KmodStart {
     pub(crate) module: Module,
     pub(crate) records: Records,
@@ -66,30 +66,30 @@ pub(crate) struct KmodStart {
 pub(crate) struct KmodSession {
     state: State,
     engine: KmodDoses,
-    /// With upstream's module. Holds the files of the targets.
+    /// Holds the files of the targets open. Only with upstream's module.
     guard: Option<UpstreamGuard>,
     resolver: SymbolResolver,
     process: Process,
-    /// The memory of the image that was resolved; gone when another image replaced it.
+    /// The memory of the image in which targets were resolved. It is gone when another image replaced it.
     image: Option<Memory>,
     files: HashSet<FileIdentity>,
-    /// Functions that were added.
+    /// The functions that were added to the module.
     known: HashSet<SelectedFunction>,
     is_open: bool,
     is_enabled: bool,
     sources: Option<Sources>,
 }
 
-/// What the event loop waits for.
+/// The sources of the event loop.
 struct Sources {
     pidfd: AsyncFd<OwnedFd>,
     look: Interval,
 }
 
-/// Turns functions into names for the module. For the upstream module they come with a guard.
+/// The names of functions for the module. With upstream's module, the guard checks them.
 ///
 /// # Errors
-/// The module cannot be given one, or must not be.
+/// The module cannot have a target with this name, or must not.
 pub(crate) fn names(
     functions: &[NamedFunction],
     mut guard: Option<&mut UpstreamGuard>,
@@ -108,15 +108,15 @@ pub(crate) fn names(
 }
 
 impl KmodSession {
-    /// Slows down the functions of a process. When this returns every call is counted, and delayed from
-    /// `start_after` on.
+    /// Slows down the functions of a process. When this returns, every call is counted; calls are delayed
+    /// after `start_after`.
     ///
     /// # Errors
-    /// Nothing is left in the module.
+    /// The session could not begin. Nothing is left in the module.
     pub(crate) fn start(start: KmodStart, settings: &Settings, stop: Stop) -> Result<Self, SessionError> {
         let KmodStart { module, records, resolver, process, mut found, mut told } = start;
-        // Only the first of several functions of the same name in files of the same name, which the module
-        // cannot tell apart.
+        // Files of the same name can have functions of the same name, and reports cannot tell these apart:
+        // only the first one is slowed down.
         let mut seen = HashSet::new();
         found.functions.retain(|function| seen.insert(function.selected.clone()));
         let selects = |index| found.functions.iter().any(|function| function.selected.target == index);
@@ -159,7 +159,8 @@ impl KmodSession {
         }
         found.out_of_reach.iter().for_each(|remark| session.state.warn(remark.text.clone()));
         session.check_in_place(&found).map_err(KmodError::from)?;
-        // The module takes the process that has the number at that moment: it has to be this one.
+        // The module took the process that had this PID when the target was added. If our process is still
+        // alive, it was this one.
         if !session.process.is_alive() {
             return Err(KmodError::Gone { pid: session.process.pid() }.into());
         }
@@ -170,7 +171,7 @@ impl KmodSession {
         Ok(session)
     }
 
-    /// Checks that the module has put breakpoints into the process: its path may have led to another file.
+    /// Checks that the module has put breakpoints into the process: the path may have led to another file.
     fn check_in_place(&self, found: &NamedFunctions) -> Result<(), NotInPlace> {
         let Some(memory) = &self.image else { return Ok(()) };
         let places = found.places.iter().map(|(file, offsets)| (&**file, offsets.clone()));
@@ -185,7 +186,7 @@ impl KmodSession {
         Ok(())
     }
 
-    /// From here on calls are delayed.
+    /// Starts to delay calls.
     fn open_window(&mut self) {
         self.is_open = true;
         if let Err(error) = self.engine.open() {
@@ -197,7 +198,7 @@ impl KmodSession {
         self.image.as_ref().is_some_and(|image| self.process.has_replaced(image))
     }
 
-    /// Checks what the process has mapped since, and whether the module was disabled. Warns of what is not
+    /// Checks for newly mapped files, and whether the module was disabled. Warns of functions that are not
     /// covered, and returns the first reason.
     fn look(&mut self) -> Option<SessionError> {
         if self.is_enabled && matches!(self.engine.is_enabled(), Ok(false)) {
@@ -214,7 +215,7 @@ impl KmodSession {
         }
         self.files = files;
         match self.resolver.resolve(&self.process) {
-            // What was found may belong to the program that has replaced it.
+            // If the process has replaced its image, the functions may belong to the new program.
             Ok(_) if self.has_replaced_its_image() => None,
             Ok(found) => self.add_new(&found),
             Err(ProcessError::Gone { .. }) => None,
@@ -238,7 +239,7 @@ impl KmodSession {
             if let Err(error) = self.add(&function) {
                 let name = &function.selected.name;
                 self.state.warn(format!("{name} was mapped after the attach and is not covered: {error}"));
-                // The others would fail in the same way.
+                // The other functions would fail in the same way.
                 return Some(error);
             }
         }
@@ -268,7 +269,7 @@ impl Session for KmodSession {
         vec![&self.process]
     }
 
-    /// Removed targets keep their places in the module, and delay nothing.
+    /// Removed targets keep their positions in the module, with a delay of 0.
     fn change_targets(&mut self, change: &TargetChange) -> Result<Setting, SessionError> {
         if let Some(target) = change.add.iter().find(|target| target.kind != TargetKind::Native) {
             return Err(SessionError::Retarget(format!(
@@ -353,10 +354,10 @@ impl Session for KmodSession {
     }
 }
 
-/// The guard for the upstream module; `None` for ours.
+/// The guard for upstream's module; `None` for our own.
 ///
 /// # Errors
-/// The module must not be used on this process.
+/// The module must not be used with this process.
 pub(crate) fn guard(module: &Module, process: &Process) -> Result<Option<UpstreamGuard>, KmodError> {
     Ok(module.is_upstream().then(|| UpstreamGuard::new(process.pid())).transpose()?)
 }

@@ -1,14 +1,14 @@
-//! The functions that a session knows, each once, in however many processes it appears.
+//! The functions that a session knows. A function counts once, even if it is in several processes.
 
 use std::{collections::HashMap, sync::Arc};
 
 use crate::probe::plan::SelectedFunction;
 
-/// The number of a function in its session, from 0; it never changes its meaning.
+/// The number of a function in its session, from 0. It never changes its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionId(pub u32);
 
-/// Functions by number, and numbers by function.
+/// The function with each number, and the number of each function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownFunctions {
     functions: Vec<Arc<SelectedFunction>>,
@@ -16,7 +16,7 @@ pub struct KnownFunctions {
 }
 
 impl KnownFunctions {
-    /// The number of a function, which is added if it is new.
+    /// The number of a function. Adds the function if it is new.
     pub(crate) fn enter(&mut self, function: SelectedFunction) -> FunctionId {
         if let Some(id) = self.id(&function) {
             return id;
@@ -38,20 +38,20 @@ impl KnownFunctions {
         self.functions.get(id.0 as usize).map(|function| &**function)
     }
 
-    /// All of them, by number.
+    /// All functions, by number.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (FunctionId, &SelectedFunction)> {
         self.functions.iter().enumerate().map(|(id, function)| {
-            // There are no more than fit into the type: `enter` gave them their numbers.
+            // The number fits into the type, as `enter` has already given it to the function.
             (FunctionId(u32::try_from(id).unwrap_or(u32::MAX)), &**function)
         })
     }
 
-    /// How many there are.
+    /// How many functions there are.
     pub fn len(&self) -> usize {
         self.functions.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no functions.
     pub fn is_empty(&self) -> bool {
         self.functions.is_empty()
     }

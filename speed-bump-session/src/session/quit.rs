@@ -7,7 +7,7 @@ use std::sync::{
 
 use super::stop::Stop;
 
-/// Asks for an end, from any thread. Clones share the same state.
+/// Ends a series of sessions. Any thread may ask for that. Clones share the same state.
 #[derive(Clone, Debug, Default)]
 pub struct Quit(Arc<Shared>);
 
@@ -15,12 +15,12 @@ pub struct Quit(Arc<Shared>);
 struct Shared {
     is_asked: AtomicBool,
     session: Mutex<Stop>,
-    /// The latest one that ends together with this one.
+    /// The latest [`Quit`] that ends together with this one.
     below: Mutex<Option<Quit>>,
 }
 
 impl Quit {
-    /// From here on nothing is delayed, and no session begins.
+    /// From now on nothing is delayed, and no session begins.
     pub fn ask(&self) {
         self.0.is_asked.store(true, Ordering::SeqCst);
         self.0.session.lock().unwrap_or_else(PoisonError::into_inner).ask();
@@ -29,12 +29,12 @@ impl Quit {
         }
     }
 
-    /// Whether it was asked.
+    /// Whether something asked for the end.
     pub fn is_asked(&self) -> bool {
         self.0.is_asked.load(Ordering::SeqCst)
     }
 
-    /// Stops the next session; has stopped it already if there is to be none.
+    /// The [`Stop`] of the next session. If the series has ended, the stop has already been asked.
     pub fn next_stop(&self) -> Stop {
         let stop = Stop::default();
         *self.0.session.lock().unwrap_or_else(PoisonError::into_inner) = stop.clone();
@@ -44,8 +44,8 @@ impl Quit {
         stop
     }
 
-    /// A new one, which ends when this one is asked to, and can also be asked alone. Only the latest ends
-    /// together with this one.
+    /// Another [`Quit`]. It ends together with this one, and can also be asked alone. Only the latest one
+    /// ends together with this one.
     pub fn next_quit(&self) -> Self {
         let below = Self::default();
         *self.0.below.lock().unwrap_or_else(PoisonError::into_inner) = Some(below.clone());

@@ -18,27 +18,27 @@ use crate::{
 pub(crate) enum Request {
     /// The report so far.
     Report(Sender<SessionReport>),
-    /// The targets that lines stand for, by the files that the session's processes see.
+    /// Decides the kinds of lines. The files that the session's processes see decide them.
     DecideKinds(ParsedTargets, Sender<Result<Targets, SessionError>>),
     /// Adds and removes targets. The sender sets their doses.
     ChangeTargets(TargetChange, Sender<Result<Setting, SessionError>>),
-    /// Whether to time calls from here on.
+    /// Starts or stops timing calls.
     TimeCalls(bool, Sender<Result<ToldHelpers, SessionError>>),
-    /// Handles what helpers have found until now.
+    /// Handles the reports of helpers.
     HearHelpers(Sender<()>),
 }
 
 /// How often a waiting sender checks whether the session has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Waits for the answer to a request; `None` where the session has ended without one.
+/// Waits for the answer to a request; `None` if the session has ended without an answer.
 pub(super) fn answer<T>(requests: &UnboundedSender<Request>, answered: &Receiver<T>) -> Option<T> {
     loop {
         match answered.recv_timeout(LOOK_EVERY) {
             Ok(answer) => return Some(answer),
             Err(RecvTimeoutError::Disconnected) => return None,
-            // A request that is sent while the channel closes may stay in it (tokio 1.54), and what is to
-            // answer it with it.
+            // If a request is sent while the channel closes, it may stay in the channel (tokio 1.54),
+            // together with the sender of the answer.
             Err(RecvTimeoutError::Timeout) if requests.is_closed() => return answered.try_recv().ok(),
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -60,7 +60,8 @@ mod tests {
         let (requests, mut asked) = unbounded_channel();
         let (answer_to, answered) = channel();
         requests.send(Request::Report(answer_to)).unwrap();
-        // As when a request was sent while the session ended: it is in the channel, and is not taken out.
+        // Like a request that is sent while the session ends: it stays in the channel, and nothing takes it
+        // out.
         asked.close();
         assert!(answer(&requests, &answered).is_none());
     }

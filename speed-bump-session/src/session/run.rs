@@ -1,4 +1,5 @@
-//! The event loop of every session: requests, its window, and the sources of its engine.
+//! The event loop of every session. It waits for requests, for the end of the window, and for events of the
+//! engine.
 
 use std::{future::pending, io, time::Instant};
 
@@ -10,7 +11,7 @@ use super::{interface::Session, requests::Request};
 /// Runs the session until something ends it.
 ///
 /// # Errors
-/// The event loop itself could not be set up.
+/// The event loop could not be set up.
 pub(crate) async fn run<S: Session>(session: &mut S) -> io::Result<Ended> {
     session.listen()?;
     let mut requests = session.state_mut().take_requests();
@@ -20,7 +21,7 @@ pub(crate) async fn run<S: Session>(session: &mut S) -> io::Result<Ended> {
             () = stop.asked() => break Ended::Stopped,
             () = until(closes) => break Ended::Elapsed,
             request = next_request(&mut requests) => match request {
-                // The sender may have gone.
+                // If the requester no longer waits, the answer is dropped.
                 Request::Report(answer) => drop(answer.send(session.report())),
                 Request::DecideKinds(parsed, answer) => {
                     drop(answer.send(session.decide_kinds(parsed)));
@@ -54,7 +55,7 @@ async fn next_request(requests: &mut Option<UnboundedReceiver<Request>>) -> Requ
     pending().await
 }
 
-/// Waits until that moment, or for ever if there is none.
+/// Waits until this time, or for ever if there is none.
 pub(super) async fn until(end: Option<Instant>) {
     match end {
         Some(end) => sleep_until(end.into()).await,

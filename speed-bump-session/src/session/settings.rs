@@ -1,4 +1,4 @@
-//! What a session does, and how: known before anything is attached.
+//! The settings of a session, which are known before anything is attached.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use crate::policy::{DelayBound, PolicyTable};
 /// What a session does, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The delays that it begins with, and which engine spins them.
+    /// The initial delays, and the engine that spins them.
     pub policies: PolicyTable,
-    /// What each thread is delayed at most; `None`: no bound, now or later.
+    /// The most that each thread is delayed; `None`: no bound, now or later.
     pub bound: Option<DelayBound>,
-    /// From the attach to the first trigger.
+    /// The time from the attach to the first trigger.
     pub start_after: Duration,
-    /// From there to the last trigger; `None` is until it is stopped.
+    /// The time from the first trigger to the last one; `None`: until the session is stopped.
     pub duration: Option<Duration>,
     /// Whether children are covered.
     pub children: bool,
     /// Whether calls are timed from the start.
     pub times: bool,
-    /// Whether they may be timed at a later time.
+    /// Whether calls may be timed later.
     pub may_time: bool,
-    /// Whether it is recorded who calls whom, of Python functions whose calls are timed.
+    /// Whether the helper records the callers of Python functions whose calls are timed.
     pub callers: bool,
     /// Whether a target that selects nothing is an error.
     pub strict: bool,
-    /// Whether it is not told which targets select nothing.
+    /// Whether the targets are a guess: then the session does not report which of them select nothing.
     pub is_guess: bool,
-    /// How long a thread of a Python process may take to come to a point where it can be borrowed.
+    /// How long we wait until a thread of a Python process is at a point where we can borrow it.
     pub inject_timeout: Duration,
 }

@@ -1,4 +1,4 @@
-//! What a session has counted at one moment.
+//! The counts of a session at one moment.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,19 +7,19 @@ use speed_bump_abi::{FunctionStats, Histogram, times::FunctionTimes};
 use super::known::{FunctionId, KnownFunctions};
 use crate::{probe::plan::SelectedFunction, stats::median::median, units::Nanos};
 
-/// Counters by function, read while calls went on: each counter is exact, but a call during the reading may
-/// be counted for one function and not yet for another.
+/// Counters by function, read while calls went on. Each counter is exact, but a call during the reading may
+/// be in the counters of one function and not yet in those of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// When reading began (`CLOCK_MONOTONIC`): all calls that had returned by then are included.
+    /// When reading began (`CLOCK_MONOTONIC`). All calls that had returned by then are included.
     pub at: Nanos,
-    /// The functions that were known then.
+    /// The functions that were known at that time.
     pub known: Arc<KnownFunctions>,
-    /// By [`FunctionId`].
+    /// The counts, by [`FunctionId`].
     pub(super) counts: Vec<FunctionStats>,
-    /// Of the functions that were delayed, as far as they have histograms.
+    /// The histograms of functions that were delayed, as far as they have one.
     pub(super) histograms: BTreeMap<FunctionId, Histogram>,
-    /// Of functions that are timed.
+    /// The times of functions that are timed.
     pub(super) times: BTreeMap<FunctionId, FunctionTimes>,
 }
 
@@ -35,22 +35,22 @@ impl Snapshot {
         }
     }
 
-    /// The functions that are known, and what was counted of each, by number.
+    /// The known functions and their counts, by number.
     pub fn functions(&self) -> impl Iterator<Item = (&SelectedFunction, &FunctionStats)> {
         self.known.iter().map(|(_, function)| function).zip(&self.counts)
     }
 
-    /// What was counted of a function; zeros for one that is not known.
+    /// The counts of a function; zeros if it is not known.
     pub fn stats_of(&self, function: &SelectedFunction) -> FunctionStats {
         self.known.id(function).map(|id| self.of_id(id)).unwrap_or_default()
     }
 
-    /// What was counted of the function with this number; zeros for one that is not known.
+    /// The counts of the function with this number; zeros if it is not known.
     pub fn of_id(&self, id: FunctionId) -> FunctionStats {
         self.counts.get(id.0 as usize).copied().unwrap_or_default()
     }
 
-    /// How long the calls of the function with this number were delayed; `None` where that is not known.
+    /// The histogram of the delays of the function with this number; `None` if there is none.
     pub fn histogram(&self, id: FunctionId) -> Option<&Histogram> {
         self.histograms.get(&id)
     }
@@ -61,15 +61,15 @@ impl Snapshot {
         median(self.histogram(id)?, delayed, Nanos(requested_ns))
     }
 
-    /// The times of the function with this number; `None` for one that is not timed.
+    /// The times of the function with this number; `None` if it is not timed.
     pub fn times_of(&self, id: FunctionId) -> Option<FunctionTimes> {
         self.times.get(&id).copied()
     }
 
-    /// What was counted from an earlier snapshot of the same session to this one.
+    /// The counts between an earlier snapshot of the same session and this one.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        // Functions that became known since had counted nothing before.
+        // Functions that became known in between had no counts before.
         let before = earlier.counts.iter().copied().chain(std::iter::repeat(FunctionStats::default()));
         let counts = self.counts.iter().zip(before).map(|(stats, before)| stats.since(&before));
         let histograms = self.histograms.iter().map(|(id, histogram)| match earlier.histograms.get(id) {

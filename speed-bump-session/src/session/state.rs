@@ -1,4 +1,4 @@
-//! What every session has, whatever its engine.
+//! The state that every session has, whatever its engine.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,47 +24,47 @@ use crate::{
     units::Pid,
 };
 
-/// What every session has, whatever its engine.
+/// The state that every session has, whatever its engine.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// What may be asked and changed from outside: doses, functions and counters.
+    /// The doses, functions and counters, which any thread may read and change.
     doses: Arc<Mutex<Doses>>,
-    /// Held while doses are set or targets change.
+    /// Is held while doses are set or targets change.
     turn: Arc<Mutex<()>>,
     pub(super) events: EventLog,
     requests: UnboundedSender<Request>,
-    /// Receives the requests, until the event loop takes it over.
+    /// Receives the requests. The event loop takes it over.
     asked: Option<UnboundedReceiver<Request>>,
     pub(super) warnings: Warnings,
-    /// Calls whose time is in no sum, by the helper that reports them.
+    /// Python calls whose times are in no sum, by helper.
     pub(super) untimed: BTreeMap<u32, Untimed>,
-    /// The same for native functions.
+    /// Native calls whose times are in no sum.
     pub(super) native_untimed: Untimed,
     /// Why calls were missed, by helper.
     pub(super) missed: BTreeMap<u32, Vec<String>>,
-    /// Calls whose caller is in no pair, by the helper that reports them.
+    /// The number of calls without a pair of caller and function, by helper.
     pub(super) without_caller: BTreeMap<u32, u64>,
-    /// The bits of the callers that targets name and that helpers have found.
+    /// Bits of the callers that targets name and that helpers have found.
     pub(super) callers_found: u64,
-    /// Whether it is recorded who calls whom.
+    /// Whether callers are recorded.
     pub(super) records_callers: bool,
     /// The processes that were named on the command line.
     pub(super) roots: Vec<Pid>,
-    /// Every process that was covered.
+    /// Every process that was ever covered.
     pub(super) pids_seen: BTreeSet<Pid>,
     pub(super) ways: BTreeMap<TargetIndex, Visibility>,
     /// Stops the session.
     pub(super) stop: Stop,
-    /// From the attach to the first trigger.
+    /// The time from the attach to the first trigger.
     pub(super) start_after: Duration,
     duration: Option<Duration>,
     pub(super) started: Instant,
     pub(super) ended: Option<Instant>,
-    /// What was waited for since it began, where that is known.
+    /// What the processes waited for since the session began, if known.
     pub(super) waited: Option<Waited>,
 }
 
-/// How the calls of a target became visible, and at what cost: the highest of all its functions.
+/// How the calls of a target became visible, and the floors: the highest of all its functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Visibility {
     pub(super) entry: Entry,
@@ -99,13 +99,13 @@ impl State {
         }
     }
 
-    /// No slow work is done while this is held.
+    /// Locks the doses. Do no slow work while you hold the lock.
     pub(super) fn doses(&self) -> MutexGuard<'_, Doses> {
-        // No code that holds the lock can panic halfway, so its content is sound.
+        // No code that holds the lock can panic halfway, so the data is consistent.
         self.doses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Access to what any thread may ask and change.
+    /// Gives other threads access to the session.
     pub(super) fn controls(&self) -> Controls {
         Controls {
             doses: Arc::clone(&self.doses),
@@ -115,12 +115,12 @@ impl State {
         }
     }
 
-    /// The receiver of requests; only the first caller gets it.
+    /// The receiver of requests. Only the first call returns it.
     pub(super) fn take_requests(&mut self) -> Option<UnboundedReceiver<Request>> {
         self.asked.take()
     }
 
-    /// When calls are delayed for the first time.
+    /// When the first call may be delayed.
     pub(super) fn opens(&self) -> Instant {
         self.started + self.start_after
     }
@@ -130,12 +130,12 @@ impl State {
         self.opens().checked_add(self.duration?)
     }
 
-    /// How long the window is open, if it closes.
+    /// How long the window is open; `None` if it does not close by itself.
     pub(super) fn duration(&self) -> Option<Duration> {
         self.duration
     }
 
-    /// The process that reports name.
+    /// The process that reports name: the first one on the command line.
     pub(super) fn root(&self) -> Pid {
         self.roots.first().copied().unwrap_or_else(Pid::own)
     }
@@ -155,19 +155,19 @@ impl State {
         way.floors = way.floors.max(floors);
     }
 
-    /// Calls whose caller is in no pair.
+    /// The number of calls without a pair of caller and function.
     pub(super) fn without_caller(&self) -> u64 {
         self.without_caller.values().fold(0, |sum, calls| sum.saturating_add(*calls))
     }
 
-    /// Calls whose time is in no sum.
+    /// The number of Python calls whose times are in no sum.
     pub(super) fn untimed(&self) -> Untimed {
         let mut all = Untimed::default();
         self.untimed.values().for_each(|untimed| all += *untimed);
         all
     }
 
-    /// Reports something that went wrong, once.
+    /// Reports a problem to the user. The same text is reported only once.
     pub(super) fn warn(&mut self, warning: String) {
         if let Some(text) = self.warnings.add(warning) {
             self.events.add(Event::Warning { text });

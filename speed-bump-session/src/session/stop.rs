@@ -1,9 +1,9 @@
 //! Stops a session at once, whatever its event loop is doing.
 //!
-//! Attaching waits for grace periods of the kernel, and those wait for spins in progress: with long delays
-//! the event loop may receive a request seconds late. So the requesting thread sets the stop flag itself,
-//! which ends every spin; the event loop then does the rest. Code that waits outside the event loop checks
-//! the flag to see whether to go on.
+//! Attaching waits for grace periods of the kernel, and a grace period lasts until delays in progress are
+//! over. So with long delays the event loop may receive a request seconds late. Therefore the requesting
+//! thread itself sets the stop flag, which ends every delay in progress, and the event loop does the rest.
+//! Code that waits outside the event loop checks the flag to see whether to go on.
 
 use std::sync::{
     Arc, OnceLock,
@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 
 use crate::engine::bpf::switch::PolicySwitch;
 
-/// Asks a session to stop, from any thread and at any time, also before it starts. Clones share the same
-/// state.
+/// Stops a session. Any thread may ask for that at any time, even before the session starts. Clones share the
+/// same state.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<Asked>);
 
@@ -27,8 +27,8 @@ struct Asked {
 }
 
 impl Stop {
-    /// From here on nothing is delayed, and the session detaches. If asked a second time, it does not wait
-    /// for helpers to leave.
+    /// From now on nothing is delayed, and the session detaches. If asked a second time, it does not wait for
+    /// helpers to leave.
     pub fn ask(&self) {
         self.0.times.fetch_add(1, Ordering::SeqCst);
         if let Some(switch) = self.0.switch.get() {
@@ -37,7 +37,7 @@ impl Stop {
         self.0.notify.notify_one();
     }
 
-    /// How often it was asked.
+    /// How often it was asked to stop.
     pub fn times(&self) -> u32 {
         self.0.times.load(Ordering::SeqCst)
     }
@@ -49,7 +49,7 @@ impl Stop {
         }
     }
 
-    /// Makes it set this flag too. Only the first call has an effect.
+    /// From now on, asking to stop also sets this switch's flag. Only the first call has an effect.
     pub(super) fn stops(&self, switch: &Arc<PolicySwitch>) {
         let _ = self.0.switch.set(Arc::clone(switch));
         if self.times() > 0 {

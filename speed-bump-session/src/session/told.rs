@@ -1,4 +1,4 @@
-//! Helpers that were sent other targets, or told to time calls, and have yet to apply that.
+//! Helpers that were sent other targets, or told to time calls, and have yet to apply it.
 
 use std::{
     sync::Weak,
@@ -10,27 +10,27 @@ use speed_bump_abi::control_block::{State, notice};
 
 use crate::{presence::INTERPRETER_PATIENCE, python::helper::Block};
 
-/// How often a wait checks them.
+/// How often the waiting loop checks them.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Helpers, each with the generation of targets that it was sent. The code that waits for them must hold no
+/// Helpers, each with the generation of targets that it was sent. Code that waits for them must not hold a
 /// lock that others need.
 #[derive(Debug, Default)]
 pub(crate) struct ToldHelpers(Vec<(Weak<Block>, u32)>);
 
 impl ToldHelpers {
-    /// Adds one. The session holds its block as long as its process is covered.
+    /// Adds a helper. The session holds the helper's block as long as its process is covered.
     pub(super) fn add(&mut self, block: Weak<Block>, generation: u32) {
         self.0.push((block, generation));
     }
 
-    /// Whether there are any.
+    /// Whether there are any helpers.
     pub(super) fn are_any(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Waits until all of them have applied it, for as long as an interpreter may delay that. Does not wait
-    /// for helpers that are not active or that leave.
+    /// Waits until all helpers have applied their generation, at most as long as an interpreter may take for
+    /// it. Does not wait for helpers that are not active or that leave.
     pub(super) fn wait(&self) {
         let deadline = Instant::now() + INTERPRETER_PATIENCE;
         while self.0.iter().any(is_awaited) && Instant::now() < deadline {

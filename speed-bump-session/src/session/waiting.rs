@@ -1,5 +1,5 @@
-//! What the processes of a session wait for, read when it begins and when it ends: it explains why delays
-//! were too long.
+//! What the processes of a session wait for. It is read when the session begins and ends, and explains delays
+//! that were too long.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,13 +15,13 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// Processes that are read, and cgroups around them.
+/// The most processes that are read, and the most cgroups around them.
 const PROCESSES: usize = 256;
 const GROUPS: usize = 256;
-/// Bytes of a cgroup's `cpu.stat`.
+/// The most bytes of a cgroup's `cpu.stat`.
 const BYTES: u64 = 16 << 10;
 
-/// Waiting times up to one moment, each since its own beginning.
+/// Waiting times up to one moment. Each counts from the beginning of its thread, cgroup or machine.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waiting {
     threads: BTreeMap<Pid, ThreadTimes>,
@@ -30,7 +30,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// The times at this moment, for these processes.
+    /// Reads the waiting times of these processes now.
     pub(super) fn read<'a>(processes: impl Iterator<Item = &'a Process>) -> Self {
         let mut threads = BTreeMap::new();
         let mut folders = BTreeSet::new();
@@ -43,10 +43,10 @@ impl Waiting {
         Self { threads, groups, processors: ProcessorTimes::read() }
     }
 
-    /// The times at this moment, for the processes that are left.
+    /// Reads the waiting times now, for the processes that are left, and for the cgroups of this reading.
     pub(super) fn later<'a>(&self, processes: impl Iterator<Item = &'a Process>) -> Self {
         let mut later = Self::read(processes);
-        // Cgroups outlive their processes for a while.
+        // A cgroup exists for a while after its processes have ended.
         let gone = self.groups.keys().filter(|folder| !later.groups.contains_key(*folder));
         let gone = throttled(gone.cloned().collect::<Vec<_>>().into_iter());
         later.groups.extend(gone);
@@ -67,7 +67,7 @@ impl Waiting {
         let processors = self.processors.since(earlier.processors);
         let (mut ran, mut waited) = (0_u64, 0_u64);
         for (thread, times) in &self.threads {
-            // A thread that has begun since then had waited for nothing.
+            // A thread that has begun since the earlier reading had waited for nothing before.
             let before = earlier.threads.get(thread).copied().unwrap_or_default();
             ran = ran.saturating_add(times.ran.0.saturating_sub(before.ran.0));
             waited = waited.saturating_add(times.waited.0.saturating_sub(before.waited.0));
@@ -76,7 +76,7 @@ impl Waiting {
             let before = earlier.groups.get(folder).copied().unwrap_or_default();
             sum.saturating_add(throttled.0.saturating_sub(before.0))
         });
-        // For processes that have ended, the figures of the whole machine have to do.
+        // If the processes have ended, we use the figures of the whole machine.
         let for_processor = if self.threads.is_empty() { processors.lacking } else { Nanos(waited) };
         let part = if self.threads.is_empty() { 1.0 } else { ran as f64 / processors.busy.0.max(1) as f64 };
         let stolen = processors.stolen.0 as f64 * part.min(1.0);
@@ -84,7 +84,7 @@ impl Waiting {
     }
 }
 
-/// How long these cgroups have waited for their next share of processor time, for those that have a limit.
+/// For cgroups with a limit: how long they have waited for their next share of processor time.
 fn throttled(folders: impl Iterator<Item = PathBuf>) -> BTreeMap<PathBuf, Nanos> {
     let of = |folder: PathBuf| {
         let text = read(&folder.join("cpu.stat"))?;
@@ -136,7 +136,7 @@ mod tests {
         let before = waiting(&[(1, 100, 10), (2, 50, 5)], 7, [1_000, 0, 0]);
         let after = waiting(&[(1, 300, 40), (3, 100, 6)], 19, [1_600, 60, 900]);
         let waited = after.since(&before);
-        // Half of the work was the threads', and so half of what was stolen.
+        // The threads did half of the work, so half of the stolen time is theirs.
         let expected = Waited { for_processor: Nanos(36), for_hypervisor: Nanos(30), for_quota: Nanos(12) };
         assert_eq!(waited, expected);
         // The third thread began after the first reading.

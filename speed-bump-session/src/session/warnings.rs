@@ -1,5 +1,5 @@
-//! What went wrong without ending a session: each is reported once, and only up to a limit, because targets
-//! can cause any number of warnings.
+//! Problems that do not end a session. Each is reported once, and only up to a limit, because targets can
+//! cause any number of warnings.
 
 use std::{
     collections::HashSet,
@@ -8,25 +8,24 @@ use std::{
 
 use crate::bounds::{NAME_BYTES, cut};
 
-/// Warnings that are kept and shown. People read no more.
+/// The most warnings that are kept and shown: a user does not read more.
 const KEPT: usize = 100;
-/// Further warnings that are told apart, so that each is counted once.
+/// The most further warnings that are told apart, so that each is counted once.
 const COUNTED: usize = 10_000;
-/// Bytes of one warning: a sentence with the longest names of a function and a file.
+/// The most bytes of one warning: a sentence with the longest names of a function and a file.
 const BYTES: usize = 2 * NAME_BYTES + 1_024;
 
 /// The warnings of a session.
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
     kept: Vec<String>,
-    /// The further warnings, as hashes with a secret key, so that processes cannot make two agree.
+    /// Further warnings, as hashes with a secret key, so that processes cannot make two of them collide.
     others: HashSet<u64>,
     keys: RandomState,
 }
 
 impl Warnings {
-    /// Adds a warning, unless it was there before, and logs it as long as warnings are kept. Returns it if it
-    /// is kept.
+    /// Adds a warning, unless there was the same before. If there is room to keep it, logs and returns it.
     pub(super) fn add(&mut self, text: String) -> Option<String> {
         let text = match cut(&text, BYTES) {
             (_, true) => text,
@@ -46,7 +45,7 @@ impl Warnings {
         None
     }
 
-    /// All warnings that are kept, and how many are not.
+    /// The warnings that are kept, and a line about the number of others.
     pub(super) fn list(&self) -> Vec<String> {
         let mut list = self.kept.clone();
         let more = if self.others.len() < COUNTED { "" } else { "at least " };

@@ -1,5 +1,5 @@
-//! Programs that are not loaded yet. On kernels that give programs no cookie, each site gets a copy with the
-//! site's number in it.
+//! Programs that are not loaded yet. Some kernels give programs no cookie: there, each site gets a copy of
+//! the program that contains the site's number.
 
 use std::{
     ffi::CString,
@@ -11,7 +11,7 @@ use aya_obj::generated::bpf_insn;
 
 use crate::sys::bpf::{self, LoadError, ProgramKind, UprobeAttachType};
 
-/// `BPF_JMP | BPF_CALL`, `BPF_ALU64 | BPF_MOV | BPF_K`, and `BPF_STX | BPF_ATOMIC` with its two sizes
+/// `BPF_JMP | BPF_CALL`, `BPF_ALU64 | BPF_MOV | BPF_K`, and `BPF_STX | BPF_ATOMIC` in both sizes
 /// (Documentation/bpf/standardization/instruction-set.rst).
 const CALL: u8 = 0x85;
 const MOVE_CONSTANT: u8 = 0xb7;
@@ -31,12 +31,12 @@ pub(super) struct Original {
 }
 
 impl Original {
-    /// Loads it unchanged.
+    /// Loads the program unchanged.
     pub(super) fn load(&self, kind: ProgramKind) -> Result<OwnedFd, LoadError> {
         self.load_instructions(&self.instructions, kind)
     }
 
-    /// Loads a copy for one site.
+    /// Loads a copy of the program for one site.
     pub(super) fn load_for(&self, site: u32) -> Result<OwnedFd, LoadError> {
         let kind = ProgramKind::Uprobe(UprobeAttachType::PerfEvent);
         self.load_instructions(&for_site(&self.instructions, site), kind)
@@ -55,20 +55,20 @@ impl Original {
     }
 }
 
-/// The program with a site's number in place of the call for its cookie, and without instructions that are
-/// newer than cookies.
+/// The program, with a site's number in place of the call that gets its cookie, and without instructions that
+/// are newer than cookies.
 fn for_site(instructions: &[bpf_insn], site: u32) -> Vec<bpf_insn> {
     let mut copy = instructions.to_vec();
     for instruction in &mut copy {
         if instruction.code == CALL && instruction.src_reg() == 0 && instruction.imm == GET_COOKIE {
-            // The cookie of this site of the first process; its upper half is only used by programs that are
-            // not copied. It is in register 0, like the helper's result.
+            // The cookie of this site in the first process. Copied programs do not use its upper half. Like
+            // the result of the call, it is in register 0.
             instruction.code = MOVE_CONSTANT;
             instruction.set_dst_reg(0);
             instruction.imm = site.cast_signed();
         }
         if ATOMIC.contains(&instruction.code) {
-            // The fetched value is for `frequency`, which is refused on such kernels.
+            // Only `frequency` needs the old value, and it is refused on these kernels.
             instruction.imm &= !FETCH;
         }
     }

@@ -1,5 +1,5 @@
-//! The decisions of the BPF programs, for `-vv`. A separate object logs them (`aya-log`); without `-vv` we
-//! load the other one, which has no code for that.
+//! The decisions of the BPF programs, for `-vv`. A separate object logs them (`aya-log`). Without `-vv` we
+//! load the other object, which has no code for this.
 
 use std::{
     mem,
@@ -19,29 +19,29 @@ use super::EngineError;
 /// The log target of decisions, for filters.
 pub const TARGET: &str = "speed_bump_user::bpf";
 
-/// Whether to show decisions.
+/// Whether the user wants to see decisions.
 pub(super) fn are_wanted() -> bool {
     tracing::enabled!(target: TARGET, tracing::Level::DEBUG)
 }
 
-/// A decision: a call that was not delayed, and why.
+/// A decision: why a call was not delayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// The function's index, or the process's value for it.
+    /// The index of the function, or another value that identifies it in the process.
     pub function: u32,
     /// The rest of the line.
     pub text: String,
 }
 
 impl Decision {
-    /// Parses a line of the BPF programs.
+    /// Parses a line that a BPF program has logged.
     fn read(line: &str) -> Option<Self> {
         let (function, text) = line.split_once(' ')?;
         Some(Self { function: function.parse().ok()?, text: text.to_owned() })
     }
 }
 
-/// Reads the programs' decisions.
+/// Reads the decisions of the programs.
 pub struct Decisions {
     logger: EbpfLogger<Lines>,
     lines: Lines,
@@ -49,7 +49,7 @@ pub struct Decisions {
 }
 
 impl Decisions {
-    /// Decisions of an object that logs; `None` for one that does not.
+    /// Opens the log of an object; `None` if the object does not log.
     pub(super) fn open(ebpf: &mut Ebpf) -> Result<Option<Self>, EngineError> {
         let Some(limits) = ebpf.take_map(maps::LOG_LIMITS) else { return Ok(None) };
         let lines = Lines::default();
@@ -65,10 +65,10 @@ impl Decisions {
         mem::take(&mut *lines).iter().filter_map(|line| Decision::read(line)).collect()
     }
 
-    /// How many decisions the programs have left out so far: they log a few of each kind per second.
+    /// How many decisions the programs have dropped so far. They log a few of each kind per second.
     ///
     /// # Errors
-    /// What the map look-up returns.
+    /// The error of the map look-up.
     pub fn missed(&self) -> Result<u64, MapError> {
         (0..NotDelayed::COUNT).try_fold(0, |sum: u64, kind| {
             let limits = self.limits.get(&kind, 0)?;
@@ -77,7 +77,7 @@ impl Decisions {
     }
 }
 
-/// The lines that `aya-log` has read.
+/// The lines that `aya-log` has read from the programs.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<String>>>);
 

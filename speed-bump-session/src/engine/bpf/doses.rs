@@ -1,4 +1,4 @@
-//! The engine `bpf`, from a session's side: doses go into its policies, counters come from its maps.
+//! The engine `bpf` as a session uses it: doses go into its policies, and counters come from its maps.
 
 use std::{io, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::{
     units::Nanos,
 };
 
-/// The engine `bpf` as a session uses it. Does not keep the object loaded.
+/// The engine `bpf` as a session uses it. It does not keep the object loaded.
 #[derive(Debug)]
 pub(crate) struct BpfDoses {
     switch: Arc<PolicySwitch>,
@@ -24,7 +24,7 @@ pub(crate) struct BpfDoses {
 }
 
 impl BpfDoses {
-    /// For a loaded object.
+    /// Takes a loaded object.
     pub(crate) fn new(engine: &BpfEngine) -> Self {
         let (switch, functions) = (Arc::clone(engine.switch()), Arc::clone(engine.functions()));
         Self { switch, functions, form: engine.form() }
@@ -33,18 +33,18 @@ impl BpfDoses {
     /// Sets policies, as [`Policies::set`] sets doses.
     ///
     /// # Errors
-    /// A number beyond the capacity; nothing has changed then.
+    /// A number is beyond the capacity. Nothing has changed.
     pub(crate) fn set_policies(&self, policies: &[NumberedPolicy]) -> Result<Nanos, SetError> {
         Ok(self.switch.set(policies)?)
     }
 
-    /// The policy in force; `None` beyond the capacity.
+    /// The present policy; `None` for a number beyond the capacity.
     pub(crate) fn policy(&self, number: u32) -> Option<Policy> {
         self.switch.policy(number)
     }
 }
 
-/// The policy of a dose that the BPF programs spin themselves.
+/// The policy for a dose that the BPF programs spin themselves.
 pub(crate) fn policy_of(Dose { delay, frequency }: Dose) -> Policy {
     Policy { delay_ns: delay.0, frequency, ..Policy::default() }
 }

@@ -1,4 +1,4 @@
-//! The form in which the programs are loaded and attached; it depends on the kernel.
+//! The form in which the programs are loaded and attached. The kernel decides it.
 
 use speed_bump_abi::Policy;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{engine::Dose, kernel::KernelFacts, sys::bpf::UprobeAttachType, units::Nanos};
 
-/// The form of the uprobe programs, and of their links. The later ones are for older kernels.
+/// The form of the uprobe programs and of their links. Later variants are for older kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
@@ -14,16 +14,16 @@ pub enum Form {
     Multi,
     /// A perf event and a link for each site (5.17, for `bpf_loop`).
     Single,
-    /// The same, but the programs spin at most [`Form::longest_spin`] (5.15, for the cookies).
+    /// As `Single`, but the programs spin at most [`Form::longest_spin`] (5.15, for the cookies).
     Bounded,
-    /// The same, with a copy of the program for each site, since it cannot ask where it was hit; counters are
-    /// per processor only (5.8, for the ring buffer).
+    /// As `Bounded`, but with a copy of the program for each site, as a program cannot ask at which site it
+    /// was hit. All counters are per processor (5.8, for the ring buffer).
     Copied,
 }
 
 impl Form {
-    /// The best form with a perf event for each site. Whether [`Form::Multi`] works must be tried: the kernel
-    /// tells too little.
+    /// The best form with a perf event for each site. Whether [`Form::Multi`] works can only be found by
+    /// trying it.
     pub fn single(kernel: &KernelFacts) -> Self {
         match (kernel.has_cookies(), kernel.has_bpf_loop()) {
             (true, true) => Self::Single,
@@ -32,7 +32,7 @@ impl Form {
         }
     }
 
-    /// The best of all forms, according to the kernel.
+    /// The best form of all, if the kernel does what its version promises.
     pub fn best(kernel: &KernelFacts) -> Self {
         if kernel.has_uprobe_multi_pid() { Self::Multi } else { Self::single(kernel) }
     }
@@ -45,23 +45,24 @@ impl Form {
         }
     }
 
-    /// The longest delay that the programs spin; `None`: any.
+    /// The longest delay that the programs spin; `None`: they spin any delay.
     pub fn longest_spin(self) -> Option<Nanos> {
         (self >= Self::Bounded).then_some(Nanos(Policy::PROGRAMS_SHARE_NS))
     }
 
     /// Whether the programs can add to a shared counter and get its old value in one operation (kernel 5.12).
-    /// Counting every n-th call needs that.
+    /// Delaying every n-th call needs that.
     pub fn tells_what_comes_next(self) -> bool {
         self != Self::Copied
     }
 
-    /// Whether the programs can time calls of native functions: only the forms without bounds can.
+    /// Whether the programs can time native calls: only the forms without a longest delay can.
     pub fn times_calls(self) -> bool {
         self.longest_spin().is_none()
     }
 
-    /// Whether the kernel may accept programs that sleep (6.0; with all of their maps: 6.1). We try.
+    /// Whether the kernel may accept programs that sleep (6.0; with all of their maps: 6.1). Only loading
+    /// them shows whether it does.
     pub fn may_sleep(self) -> bool {
         self == Self::Multi
     }
@@ -71,7 +72,8 @@ impl Form {
         self <= Self::Single
     }
 
-    /// Why the kernel is too old for this dose; `None` if it is not. `is_signalled`: the helper spins it.
+    /// Why the kernel is too old for this dose; `None` if it is not. `is_signalled`: whether the helper spins
+    /// the delay.
     pub fn lack(self, Dose { delay, frequency }: Dose, is_signalled: bool) -> Option<String> {
         if frequency > 1 && !self.tells_what_comes_next() {
             return Some(

@@ -12,21 +12,21 @@ use speed_bump_abi::{FunctionEntry, FunctionStats, Histogram, maps};
 use super::{Capacity, EngineError, object::Maps, processors, times::Times};
 use crate::{engine::TakeHistogram, sys::mapped_words::MappedWords};
 
-/// Entries and counters by function index, for any thread at any time.
+/// The policy and counters of each function, by function index. Any thread may use them at any time.
 #[derive(Debug)]
 pub struct FunctionMaps {
     entries: MappedWords,
-    /// The words of a function, one processor after the other.
+    /// The counters of each function: for one processor after the other.
     stats: MappedWords,
     histograms: MappedWords,
     times: Times,
 }
 
-/// Words of one function's counters on one processor.
+/// The number of words in a function's counters on one processor.
 const WORDS: usize = size_of::<FunctionStats>() / size_of::<u64>();
 
 impl FunctionMaps {
-    /// For a loaded object with this capacity.
+    /// Maps the memory of a loaded object with this capacity.
     pub(super) fn new(created: &Maps, capacity: &Capacity) -> Result<Self, EngineError> {
         let mapping = |name| move |error| EngineError::Mapping { name, error };
         let words = |name: &'static str, count: u32, of_each| {
@@ -42,34 +42,35 @@ impl FunctionMaps {
         })
     }
 
-    /// Sets a function's policy. A function beyond the capacity has none.
+    /// Sets a function's policy. Does nothing for a function beyond the capacity.
     pub fn set_entry(&self, function: u32, entry: FunctionEntry) {
         if let Some(word) = self.entries.all().get(function as usize) {
             word.store(entry.to_word(), Ordering::Release);
         }
     }
 
-    /// The counters of a function, summed over the CPUs. A value that is not a sum is that of the CPU with
-    /// the most delays.
+    /// The counters of a function, summed over the CPUs. A value that cannot be summed is taken from the CPU
+    /// with the most delays.
     ///
     /// # Errors
-    /// `InvalidInput` beyond the capacity.
+    /// `InvalidInput` for a function beyond the capacity.
     pub fn stats(&self, function: u32) -> io::Result<FunctionStats> {
         Ok(self.stats_of(function, 1)?.pop().unwrap_or_default())
     }
 
-    /// The same of consecutive functions.
+    /// The counters of consecutive functions.
     ///
     /// # Errors
-    /// `InvalidInput` beyond the capacity.
+    /// `InvalidInput` for functions beyond the capacity.
     pub fn stats_of(&self, first: u32, count: u32) -> io::Result<Vec<FunctionStats>> {
         Ok(self.words(first, count)?.map(|words| sum(of_processors(words))).collect())
     }
 
-    /// Passes on the histograms of consecutive functions that have some, summed over the CPUs.
+    /// Calls `take` with each histogram of consecutive functions, summed over the CPUs. Functions without a
+    /// histogram are left out.
     ///
     /// # Errors
-    /// `InvalidInput` beyond the capacity.
+    /// `InvalidInput` for functions beyond the capacity.
     pub fn histograms_of(&self, first: u32, count: u32, take: &mut TakeHistogram<'_>) -> io::Result<()> {
         for (function, words) in (first..).zip(self.words(first, count)?) {
             let mut of_cpus = of_processors(words).filter_map(|stats| self.histogram(stats.histogram));
@@ -87,10 +88,11 @@ impl FunctionMaps {
         &self.times
     }
 
-    /// Resets the counters of a function on all CPUs. It keeps its histograms, which are empty then.
+    /// Resets the counters of a function on all CPUs. The function keeps its histograms, which are empty
+    /// then.
     ///
     /// # Errors
-    /// `InvalidInput` beyond the capacity.
+    /// `InvalidInput` for a function beyond the capacity.
     pub fn clear_stats(&self, function: u32) -> io::Result<()> {
         for words in self.words(function, 1)? {
             for words in words.chunks_exact(WORDS) {
@@ -104,7 +106,7 @@ impl FunctionMaps {
         Ok(())
     }
 
-    /// The words of consecutive functions, each with those of all processors.
+    /// The words of the counters of consecutive functions. Each item has those of all processors.
     fn words(&self, first: u32, count: u32) -> io::Result<impl Iterator<Item = &[AtomicU64]>> {
         let of_each = of_all_processors();
         let start = (first as usize).checked_mul(of_each);
@@ -113,14 +115,14 @@ impl FunctionMaps {
         Ok(words.ok_or(io::ErrorKind::InvalidInput)?.chunks_exact(of_each))
     }
 
-    /// The words of a histogram by its number plus 1; `None` for an unused number.
+    /// The words of a histogram. `number` is its number plus 1; `None` if it has no histogram.
     fn histogram(&self, number: u32) -> Option<&[AtomicU64]> {
         let first = (number as usize).checked_sub(1)?.checked_mul(Histogram::WORDS)?;
         self.histograms.all().get(first..first.checked_add(Histogram::WORDS)?)
     }
 }
 
-/// Words of one function's counters.
+/// The number of words in a function's counters on all processors.
 fn of_all_processors() -> usize {
     WORDS * processors() as usize
 }

@@ -1,8 +1,8 @@
-//! Turns the checked-in BPF object into maps, and into programs that can be loaded.
+//! Turns the checked-in BPF object into maps, and into programs that are ready to be loaded.
 //!
 //! aya-obj relocates the object, aya creates the maps, and [`sys::bpf`](crate::sys::bpf) loads the programs.
-//! aya's own loader can do all of that too, but not for links of many uprobes; and it first reads the
-//! kernel's type information, which these programs do not need.
+//! aya's own loader could do all of this, but not for links of many uprobes. It also reads the kernel's type
+//! information first, which these programs do not need.
 
 mod creation;
 
@@ -41,10 +41,10 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/speed-bump.x86_
 #[cfg(target_arch = "aarch64")]
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/speed-bump.aarch64.bpf.o");
 
-/// The same, built to log its decisions.
+/// The object that logs its decisions, built by `cargo xtask ebpf`.
 #[cfg(target_arch = "x86_64")]
 static LOGGING_OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/speed-bump.log.x86_64.bpf.o");
-/// The same, built to log its decisions.
+/// The object that logs its decisions, built by `cargo xtask ebpf`.
 #[cfg(target_arch = "aarch64")]
 static LOGGING_OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/speed-bump.log.aarch64.bpf.o");
 
@@ -57,7 +57,7 @@ pub static SOCKETS_OBJECT: &[u8] =
 pub static SOCKETS_OBJECT: &[u8] =
     aya::include_bytes_aligned!("../../../bpf/speed-bump.sockets.aarch64.bpf.o");
 
-/// A checksum (CRC-32) of the object, which identifies the build.
+/// A checksum (CRC-32) of the object. It identifies the build.
 pub fn checksum() -> u32 {
     crc32fast::hash(OBJECT)
 }
@@ -71,13 +71,13 @@ pub enum EngineError {
     /// aya-obj could not relocate the object.
     #[error("the BPF object does not fit this loader ({0}); rebuild it with `cargo xtask ebpf`")]
     Object(String),
-    /// The kernel offers no BTF for programs.
+    /// The kernel does not support BTF for programs.
     #[error(
         "this kernel does not accept BTF with BPF programs; it needs 5.2 or later with CONFIG_DEBUG_INFO_BTF \
          or at least CONFIG_BPF_SYSCALL"
     )]
     NoBtf,
-    /// The kernel refused the type information.
+    /// The kernel refused the object's type information.
     #[error("the kernel refused the BPF object's type information: {0}")]
     Btf(io::Error),
     /// The kernel refused a program.
@@ -87,11 +87,11 @@ pub enum EngineError {
         else { "" }
     )]
     Load {
-        /// The program.
+        /// The name of the program.
         name: &'static str,
-        /// Error of the system call, or of the reader of the object.
+        /// The error of the system call, or of the code that reads the object.
         error: LoadError,
-        /// Whether it is the one that logs its decisions.
+        /// Whether this is the object that logs its decisions.
         logs: bool,
     },
     /// A program that follows processes could not be attached.
@@ -100,46 +100,46 @@ pub enum EngineError {
              without"
     )]
     Follow {
-        /// The program.
+        /// The name of the program.
         name: &'static str,
-        /// Error of the system call, or of the reader of the object.
+        /// The error of the system call, or of the code that reads the object.
         error: LoadError,
     },
     /// The object lacks a map.
     #[error("the BPF object has no map `{name}`; rebuild it with `cargo xtask ebpf`")]
     NoMap {
-        /// The map.
+        /// The name of the map.
         name: &'static str,
     },
     /// The object lacks a program.
     #[error("the BPF object has no program `{name}`; rebuild it with `cargo xtask ebpf`")]
     NoProgram {
-        /// The program.
+        /// The name of the program.
         name: &'static str,
     },
-    /// A map could not get its initial contents.
+    /// The initial contents of a map could not be written.
     #[error("cannot write into the BPF map `{name}`: {error}")]
     Contents {
-        /// The map.
+        /// The name of the map.
         name: String,
-        /// Error of the system call, or of the reader of the object.
+        /// The error of the system call.
         error: io::Error,
     },
-    /// No file descriptors are left.
+    /// There are no file descriptors left.
     #[error("out of file descriptors while the BPF object is loaded ({0}): raise `ulimit -n`")]
     Descriptors(io::Error),
     /// A map could not be mapped into memory.
     #[error("cannot map the BPF map `{name}` into memory: {error}; raise `ulimit -v`")]
     Mapping {
-        /// The map.
+        /// The name of the map.
         name: &'static str,
-        /// Error of the system call, or of the reader of the object.
+        /// The error of the system call.
         error: io::Error,
     },
     /// There is no room for more policies.
     #[error("there is no policy {number}: the session has room for fewer; use fewer targets")]
     NoPolicy {
-        /// Index of the policy that was to be set.
+        /// The number of the policy.
         number: u32,
     },
     /// A map could not be read or written.
@@ -166,8 +166,8 @@ pub(super) struct Loaded {
     pub(super) decisions: Option<Decisions>,
 }
 
-/// Creates the maps, and prepares the programs for loading. They log their decisions if those are to be
-/// shown; otherwise they yield the processor while they spin, if the kernel supports that.
+/// Creates the maps, and prepares the programs for loading. If the user wants to see decisions, the programs
+/// log them. Otherwise they yield the processor while they spin, if the kernel supports that.
 pub(super) fn load(
     capacity: Capacity,
     form: Form,
@@ -189,7 +189,7 @@ pub(super) fn load(
     Ok(Loaded { maps, programs, decisions: None })
 }
 
-/// Loads the object that logs. aya creates its maps, since its logger needs them.
+/// Loads the object that logs. aya creates its maps, since aya's logger needs them.
 fn load_logging(
     form: Form,
     capacity: Capacity,
@@ -210,7 +210,7 @@ fn unfit(error: &(dyn std::error::Error + 'static)) -> EngineError {
     EngineError::Object(with_causes(error))
 }
 
-/// Loads the object's type information.
+/// Loads the object's type information into the kernel.
 fn load_btf(object: &mut Object) -> Result<Arc<OwnedFd>, EngineError> {
     let btf_features = features().btf().ok_or(EngineError::NoBtf)?;
     let btf = object.fixup_and_sanitize_btf(btf_features).map_err(|error| unfit(&error))?;
@@ -218,7 +218,7 @@ fn load_btf(object: &mut Object) -> Result<Arc<OwnedFd>, EngineError> {
     Ok(Arc::new(bpf::load_btf(&btf).map_err(EngineError::Btf)?))
 }
 
-/// The programs, with the descriptors of these maps.
+/// The programs, linked with these maps.
 fn programs<'a>(
     mut object: Object,
     maps: impl Iterator<Item = (&'a str, &'a Map)>,
@@ -226,7 +226,8 @@ fn programs<'a>(
     btf: Arc<OwnedFd>,
     options: Options,
 ) -> Result<Programs, EngineError> {
-    // Our own duplicates: programs name them by number, and most are loaded late or never.
+    // We duplicate the descriptors, because programs contain their numbers, and most programs are loaded late
+    // or never.
     let mut descriptors = HashMap::new();
     for (name, map) in maps {
         if let Some(data) = creation::data_of(map) {
@@ -235,7 +236,7 @@ fn programs<'a>(
         }
     }
     let object_maps = std::mem::take(&mut object.maps);
-    // If it gets no map, aya-obj would use another one instead.
+    // If a map were missing, aya-obj would use another map in its place.
     if let Some(name) = object_maps.keys().find(|name| !descriptors.contains_key(name.as_str())) {
         return Err(EngineError::Object(format!("map `{name}` is of a kind that the loader does not use")));
     }

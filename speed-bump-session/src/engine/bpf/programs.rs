@@ -1,4 +1,4 @@
-//! The programs: which one goes to a site, and which ones follow processes.
+//! The BPF programs: which one runs at a site, and which ones follow processes.
 
 use std::{
     cell::OnceCell,
@@ -9,26 +9,26 @@ use std::{
 use super::{EngineError, Form, copies::Original};
 use crate::sys::bpf::{self, ProgramKind};
 
-/// The programs for uprobes, by how they identify the function of a hit.
+/// The programs for uprobes. They differ in how they find the function of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum UprobeProgram {
-    /// By the site: native functions and USDT probes.
+    /// By the site: for native functions and USDT probes.
     Site,
-    /// By the return address, in the function's trampoline: CPython with `-X perf`.
+    /// By the return address, which lies in the function's trampoline: for CPython with `-X perf`.
     Trampoline,
-    /// By the probe's arguments: CPython's `function__entry`.
+    /// By the probe's arguments: for CPython's `function__entry`.
     PythonUsdt,
-    /// By registers: the helper's stub in a Python process.
+    /// By registers: for the helper's stub in a Python process.
     PythonHelper,
-    /// The end of a timed native function. Before the next one in this order, so that attaching in this order
-    /// misses no end of a call whose start it saw.
+    /// Runs at the exits of a timed native function. It comes before `SiteTimed`, so that sites attached in
+    /// this order miss no end of a call whose start they saw.
     SiteLeft,
-    /// By the site, for functions whose calls are timed.
+    /// By the site: for native functions whose calls are timed.
     SiteTimed,
 }
 
 impl UprobeProgram {
-    /// All of them.
+    /// All programs, in order.
     pub(super) const ALL: [Self; 6] =
         [Self::Site, Self::Trampoline, Self::PythonUsdt, Self::PythonHelper, Self::SiteLeft, Self::SiteTimed];
 }
@@ -36,14 +36,14 @@ impl UprobeProgram {
 /// A loaded program for uprobes.
 #[derive(Debug)]
 pub enum SiteProgram<'a> {
-    /// For all sites: a cookie identifies the site.
+    /// A program for all sites: a cookie identifies the site.
     Shared(BorrowedFd<'a>),
-    /// For one site.
+    /// A program for one site only.
     Own(OwnedFd),
 }
 
-/// The programs of an object, before they are loaded. A form that covers Python only through the helper lacks
-/// two, one that does not time calls lacks another two.
+/// The programs of an object, before they are loaded. Two are missing if Python can be covered only through
+/// the helper, and another two if calls cannot be timed.
 pub(super) struct Originals {
     pub(super) site: Original,
     pub(super) trampoline: Option<Original>,
@@ -55,13 +55,13 @@ pub(super) struct Originals {
     pub(super) exec: Original,
 }
 
-/// The programs of an object. Each is loaded when it is first needed: the kernel takes milliseconds to check
-/// one.
+/// The programs of an object. Each is loaded when it is first needed, as the kernel takes milliseconds to
+/// check one.
 pub(super) struct Programs {
     form: Form,
     originals: Originals,
     loaded: [OnceCell<OwnedFd>; UprobeProgram::ALL.len()],
-    /// The maps, which programs name by number.
+    /// The maps. They must stay open, as programs contain the numbers of their descriptors.
     _maps: Vec<OwnedFd>,
     options: Options,
 }
@@ -69,9 +69,9 @@ pub(super) struct Programs {
 /// Additional features of the programs for sites.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
-    /// They may sleep if others want the processor.
+    /// Whether they yield the processor when others want it.
     pub(super) may_sleep: bool,
-    /// They log their decisions.
+    /// Whether they log their decisions.
     pub(super) logs: bool,
 }
 
@@ -91,7 +91,7 @@ impl Programs {
         }
     }
 
-    /// Loads a program that is one for all sites, unless it is loaded already.
+    /// Loads a program that all sites share, unless it is loaded already.
     pub(super) fn load(&self, program: UprobeProgram) -> Result<(), EngineError> {
         let Some(loaded) = self.loaded.get(program as usize) else { return Ok(()) };
         if self.form == Form::Copied || loaded.get().is_some() {
@@ -103,7 +103,7 @@ impl Programs {
         let new = original.load(kind(attach_type));
         let logs = self.options.logs;
         let new = new.map_err(|error| EngineError::Load { name: original.name, error, logs })?;
-        // It was empty, and only this thread has it.
+        // The cell was empty, and no other thread can have set it.
         let _ = loaded.set(new);
         Ok(())
     }
@@ -122,7 +122,7 @@ impl Programs {
         loaded.map(|loaded| SiteProgram::Shared(loaded.as_fd())).ok_or_else(lacking)
     }
 
-    /// Reports forks and execs, for as long as the descriptors live.
+    /// Announces forks and execs, as long as the returned descriptors are open.
     pub(super) fn follow(&self) -> Result<[OwnedFd; 2], EngineError> {
         let link = |original: &Original, tracepoint| {
             let attach = || {

@@ -1,8 +1,7 @@
-//! Changes the behaviour of the BPF programs between two calls, for many policies at the same time.
+//! Changes what the BPF programs do, between two calls, for many policies at the same time.
 //!
-//! The programs read these words while they run, and so do helpers, from copies of their own. Each policy has
-//! two rows, and one word selects which of the two is in force. So doses that are set together take effect
-//! together.
+//! The programs read these words while they run, and so do helpers, from their own copies. Each policy has
+//! two rows, and one word selects which row is in force. So doses that are set together take effect together.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +23,7 @@ use crate::{
     units::Nanos,
 };
 
-/// Words of a [`Control`], in its order.
+/// The words of a [`Control`], in order.
 const START: usize = 0;
 const END: usize = 1;
 const STOP: usize = 2;
@@ -37,18 +36,18 @@ pub(super) const CONTROL_WORDS: usize = Control::WORDS;
 /// A policy and its number.
 pub type NumberedPolicy = (u32, Policy);
 
-/// Another place that gets the same data: code that delays there behaves like the programs.
+/// A copy of the policies and the window, for code that delays calls like the programs.
 pub trait Mirror: Debug + Send + Sync {
     /// Writes a row of a policy. Ignores a number beyond the capacity.
     ///
     /// # Errors
-    /// The place is gone.
+    /// The copy is gone.
     fn write_policy(&self, number: u32, generation: u64, policy: Policy) -> io::Result<()>;
 
-    /// Writes the window and the generation; the generation's rows are already written.
+    /// Writes the window and the generation. The rows of this generation have already been written.
     ///
     /// # Errors
-    /// The place is gone.
+    /// The copy is gone.
     fn write_control(&self, control: Control) -> io::Result<()>;
 }
 
@@ -58,22 +57,22 @@ pub struct PolicySwitch {
     control: MappedWords,
     policies: MappedWords,
     set: Mutex<Set>,
-    /// The longest delay so far, in ns.
+    /// The longest delay that was ever set, in ns.
     longest_ns: AtomicU64,
 }
 
 /// The values that were set, and the mirrors.
 #[derive(Debug, Default)]
 struct Set {
-    /// The latest values; the rows not in force lack them.
+    /// The policies that were set last. The rows that are not in force lack them.
     last: Vec<NumberedPolicy>,
     all: BTreeMap<u32, Policy>,
     mirrors: Vec<Weak<dyn Mirror>>,
 }
 
 impl Set {
-    /// Writes to each mirror that still exists. An error is ignored: the mirror's reader notices that it is
-    /// gone.
+    /// Writes to each mirror that still exists. If that fails, the mirror is dropped: its reader notices that
+    /// it is gone.
     fn mirror(&mut self, write: impl Fn(&dyn Mirror) -> io::Result<()>) {
         self.mirrors.retain(|mirror| mirror.upgrade().is_some_and(|mirror| write(&*mirror).is_ok()));
     }
@@ -84,14 +83,14 @@ impl PolicySwitch {
         Self { control, policies, set: Mutex::default(), longest_ns: AtomicU64::new(0) }
     }
 
-    /// A switch that no BPF program reads, for this many policies: only its mirrors apply it.
+    /// A switch with this number of policies that no BPF program reads. Only its mirrors apply them.
     ///
     /// # Errors
     /// Memory is short.
     pub fn without_programs(policies: u32) -> io::Result<Self> {
         let words = |length: usize| {
             let memory = memfd_create("speed-bump-policies", MemfdFlags::CLOEXEC)?;
-            // No other code has it, so it keeps its size.
+            // No other code has this file, so it keeps its size.
             ftruncate(&memory, (length * size_of::<u64>()) as u64)?;
             MappedWords::of_array(&memory, length)
         };
@@ -99,10 +98,10 @@ impl PolicySwitch {
         Ok(Self::new(words(CONTROL_WORDS)?, words(rows * Policy::WORDS)?))
     }
 
-    /// Writes everything to this place too, now and after each change.
+    /// Writes everything to this mirror too, now and after each change.
     ///
     /// # Errors
-    /// The place is gone.
+    /// The mirror is gone.
     pub fn add_mirror(&self, mirror: Weak<dyn Mirror>) -> io::Result<()> {
         let mut set = self.lock();
         let control = self.control();
@@ -119,7 +118,7 @@ impl PolicySwitch {
     }
 
     fn lock(&self) -> MutexGuard<'_, Set> {
-        // A panic in there leaves it consistent.
+        // A panic while the lock is held leaves the data consistent.
         self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -137,11 +136,11 @@ impl PolicySwitch {
         set.mirror(|mirror| mirror.write_control(control));
     }
 
-    /// Sets these policies at the same time. Every call that starts at the returned time or later sees them.
-    /// If a number occurs twice, the later policy counts.
+    /// Sets these policies at the same time. They apply to every call that starts at the returned time or
+    /// later. If a number occurs twice, the later policy counts.
     ///
     /// # Errors
-    /// A number beyond the engine's [`Capacity`](super::Capacity); nothing has changed then.
+    /// A number is beyond the engine's [`Capacity`](super::Capacity). Nothing has changed.
     pub fn set(&self, policies: &[NumberedPolicy]) -> Result<Nanos, EngineError> {
         if let Some((number, _)) = policies.iter().find(|(number, _)| self.rows(*number).is_none()) {
             return Err(EngineError::NoPolicy { number: *number });
@@ -162,7 +161,7 @@ impl PolicySwitch {
         Ok(now())
     }
 
-    /// The policy in force; `None` beyond the capacity.
+    /// The present policy; `None` for a number beyond the capacity.
     pub fn policy(&self, number: u32) -> Option<Policy> {
         let _unchanged = self.lock();
         let generation = self.word(GENERATION).load(Ordering::Acquire);
@@ -173,14 +172,14 @@ impl PolicySwitch {
         Some(Policy::from_words(words))
     }
 
-    /// The longest delay so far.
+    /// The longest delay that was ever set.
     pub fn longest(&self) -> Nanos {
         Nanos(self.longest_ns.load(Ordering::Relaxed))
     }
 
-    /// Sets the window in which calls are delayed, as long as it is [renewed](Self::renew).
+    /// Sets the window in which calls are delayed. It stays open as long as it is [renewed](Self::renew).
     pub fn open(&self, start: Nanos, end: Nanos) {
-        // It was closed in the meantime.
+        // Closes the window until both ends are set.
         self.word(START).store(u64::MAX, Ordering::SeqCst);
         self.word(END).store(end.0, Ordering::SeqCst);
         self.word(START).store(start.0, Ordering::SeqCst);
@@ -193,7 +192,7 @@ impl PolicySwitch {
         self.mirror_control();
     }
 
-    /// Bounds what each thread is delayed, from the next call on.
+    /// Bounds the delays of each thread, from the next call on.
     pub fn set_bound(&self, bound: DelayBound) {
         let bound = bound.to_words();
         self.word(ROOM).store(bound.room, Ordering::SeqCst);
@@ -201,14 +200,14 @@ impl PolicySwitch {
         self.mirror_control();
     }
 
-    /// Ends all delays, including spins in progress, for good.
+    /// Ends all delays for good, including those in progress.
     pub fn stop(&self) {
         self.word(STOP).store(1, Ordering::SeqCst);
         self.mirror_control();
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
-        /// Stands for a missing word, which cannot happen: the mapping is [`CONTROL_WORDS`] long.
+        /// Replaces a missing word. There is none: the mapping has [`CONTROL_WORDS`] words.
         static NONE: AtomicU64 = AtomicU64::new(0);
         self.control.all().get(at).unwrap_or(&NONE)
     }

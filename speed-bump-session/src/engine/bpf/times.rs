@@ -9,7 +9,7 @@ use speed_bump_abi::times::FunctionTimes;
 
 use crate::sys::mapped_words::MappedWords;
 
-/// By function index. Any thread may use it at any time.
+/// The times of functions, by function index. Any thread may use them at any time.
 #[derive(Debug)]
 pub struct Times {
     words: MappedWords,
@@ -17,7 +17,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Words of each function.
+    /// The number of words for each function.
     pub(super) const WORDS: usize = size_of::<FunctionTimes>() / size_of::<u64>();
 
     pub(super) fn new(words: MappedWords) -> Self {
@@ -25,7 +25,7 @@ impl Times {
     }
 
     fn timed(&self) -> MutexGuard<'_, BTreeSet<u32>> {
-        // A panic in there leaves it consistent.
+        // A panic while the lock is held leaves the data consistent.
         self.timed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -38,7 +38,8 @@ impl Times {
         }
     }
 
-    /// The times of consecutive functions; `None` for those that are not timed. Empty if none is.
+    /// The times of consecutive functions; `None` for functions that are not timed. Empty if no function is
+    /// timed.
     pub fn read(&self, first: u32, count: u32) -> Vec<Option<FunctionTimes>> {
         let timed = self.timed();
         if timed.is_empty() {

@@ -1,8 +1,8 @@
-//! The engine `kmod`, from a session's side: each function is a target of the module, with a dose.
+//! The engine `kmod` as a session uses it: each function is a target of the module, with a delay.
 //!
-//! The module has a delay for each target, and counts its calls and their lost time. We compute here which
-//! calls were delayed, and by how much was requested: the calls counted up to a change had the former delay.
-//! Calls at that very moment may count on either side.
+//! The module has a delay for each target, and counts its calls and the time that it spun. We compute here
+//! how many calls were delayed, and the sum of the requested delays: calls that were counted before a change
+//! had the former delay. Calls at the moment of the change may count on either side.
 
 use std::{
     collections::BTreeMap,
@@ -26,31 +26,31 @@ pub(crate) struct KmodDoses(Arc<Mutex<Inner>>);
 #[derive(Debug)]
 struct Inner {
     engine: KmodEngine,
-    /// By number.
+    /// The delay of each dose, by the dose's number.
     doses: BTreeMap<u32, Nanos>,
-    /// By number of the function, which is its target's position.
+    /// The functions, by number. A function's number is the position of its target.
     functions: Vec<Function>,
-    /// Whether calls are delayed yet.
+    /// Whether the window is open, so that calls are delayed.
     is_open: bool,
-    /// The final counts, once the targets are removed.
+    /// The final counts, once the targets have been removed.
     last: Option<Vec<Option<Counts>>>,
 }
 
-/// A function, with the totals of its earlier delays.
+/// A function, with the sums from its earlier delays.
 #[derive(Clone, Copy, Debug, Default)]
 struct Function {
     number: Option<u32>,
-    /// Its delay in the module.
+    /// The function's present delay in the module.
     delay: Nanos,
-    /// Calls under earlier delays.
+    /// How many calls had earlier delays.
     settled: u64,
-    /// How many of those were delayed, and the sum of the delays.
+    /// How many of these calls were delayed, and the sum of their delays.
     delayed: u64,
     requested: u64,
 }
 
 impl KmodDoses {
-    /// For targets that were added with a delay of 0, in the order of the functions.
+    /// Takes an engine without targets. Functions are added one after the other, each with a delay of 0.
     pub(crate) fn new(engine: KmodEngine) -> Self {
         let inner =
             Inner { engine, doses: BTreeMap::new(), functions: Vec::new(), is_open: false, last: None };
@@ -60,7 +60,7 @@ impl KmodDoses {
     /// Adds the target of the next function.
     ///
     /// # Errors
-    /// The module refuses it; the next call adds the same function.
+    /// The module refuses the target. The next call of this method then adds the same function.
     pub(crate) fn add(&self, name: TargetName) -> Result<(), KmodError> {
         self.lock().engine.add(&[name])
     }
@@ -68,7 +68,7 @@ impl KmodDoses {
     /// Starts to delay calls.
     ///
     /// # Errors
-    /// Not all delays have started.
+    /// Some delays could not be started.
     pub(crate) fn open(&self) -> Result<(), KmodError> {
         let mut inner = self.lock();
         inner.is_open = true;
@@ -83,13 +83,14 @@ impl KmodDoses {
         self.lock().engine.is_enabled()
     }
 
-    /// Removes the targets, and restores `enabled`. Returns how many delays ended early, and warnings.
+    /// Removes the targets, and restores `enabled`. Returns the number of delays that ended early, and
+    /// warnings.
     ///
     /// # Errors
-    /// The module does not do what it is told.
+    /// The module does not execute a command.
     pub(crate) fn leave(&self) -> Result<(u64, Vec<String>), KmodError> {
         let mut inner = self.lock();
-        // For counts, in case the module can no longer give them.
+        // Reads the counts first, in case the module can no longer give them later.
         let before = inner.engine.counts();
         match inner.engine.leave() {
             Ok(Left { counts, warnings }) => {
@@ -105,7 +106,7 @@ impl KmodDoses {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic in there leaves it consistent.
+        // A panic while the lock is held leaves the data consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -117,7 +118,7 @@ impl Inner {
         dose.filter(|_| self.is_open).unwrap_or_default()
     }
 
-    /// Makes the module delay according to the doses.
+    /// Sets the delays in the module to those of the doses.
     fn apply(&mut self) -> Result<(), KmodError> {
         let changes: Vec<(usize, Nanos)> = self
             .functions
@@ -144,7 +145,7 @@ impl Inner {
 }
 
 impl Function {
-    /// Records that these calls had the present delay.
+    /// Records that the calls so far had the present delay. `hits` is their number.
     fn settle(&mut self, hits: u64) {
         (self.delayed, self.requested) = self.delayed_of(hits);
         self.settled = hits.max(self.settled);
@@ -217,12 +218,12 @@ impl Counters for KmodDoses {
     }
 
     fn histograms(&self, _first: u32, _count: u32, _take: &mut TakeHistogram<'_>) -> io::Result<()> {
-        // The module only keeps sums.
+        // The module only has sums, and no histograms.
         Ok(())
     }
 
     fn clear(&mut self, _function: u32) -> io::Result<()> {
-        // The module's functions never end before their session.
+        // Functions of the module never end before their session.
         Ok(())
     }
 }

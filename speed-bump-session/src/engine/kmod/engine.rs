@@ -15,22 +15,22 @@ use crate::units::{Nanos, Pid};
 pub struct Counts {
     /// Calls of the process and its descendants.
     pub hits: u64,
-    /// Time spun.
+    /// The time that the module has spun.
     pub injected: Nanos,
-    /// Delays that ended early.
+    /// The number of delays that ended early.
     pub interrupted: u64,
 }
 
 /// The final state of a session's targets.
 #[derive(Debug, Default)]
 pub struct Left {
-    /// The module's counts, by position of the target; `None` if another user has removed it.
+    /// The module's counts, by position of the target; `None` if another user has removed the target.
     pub counts: Vec<Option<Counts>>,
     /// Warnings.
     pub warnings: Vec<String>,
 }
 
-/// A session's targets in the module. Dropping it removes them.
+/// A session's targets in the module. Dropping this removes them.
 #[derive(Debug)]
 pub struct KmodEngine {
     module: Module,
@@ -44,11 +44,11 @@ pub struct KmodEngine {
 }
 
 impl KmodEngine {
-    /// Adds targets for a process and its descendants, with no delay, and enables the module. First removes
-    /// targets that killed tools have left, and reports these to `tell`.
+    /// Adds targets for a process and its descendants, with a delay of 0, and enables the module. First
+    /// removes targets that killed tools have left, and reports these to `tell`.
     ///
     /// # Errors
-    /// Nothing is left in the module.
+    /// The session cannot begin. Nothing of it is left in the module.
     pub fn start(
         module: Module,
         records: Records,
@@ -83,10 +83,10 @@ impl KmodEngine {
         Ok(engine)
     }
 
-    /// Adds more targets, with no delay.
+    /// Adds more targets, with a delay of 0.
     ///
     /// # Errors
-    /// Those before the one that failed are in the module.
+    /// A target was refused. Those before it are in the module.
     pub fn add(&mut self, wanted: &[TargetName]) -> Result<(), KmodError> {
         let lock = self.records.lock()?;
         let listing = self.module.listing()?;
@@ -116,7 +116,7 @@ impl KmodEngine {
                 others: others.saturating_sub(own),
             });
         }
-        // Before they are added: we may be killed at any moment.
+        // Writes the record first, as the tool may be killed at any moment.
         self.read_record();
         self.record.targets.extend(wanted.iter().cloned());
         self.records.write(&self.record)?;
@@ -130,7 +130,7 @@ impl KmodEngine {
         Ok(())
     }
 
-    /// Reads the record again: a tool that left before us may have left it to us to disable the module.
+    /// Reads the record again: another tool may have ended, and left it to us to disable the module.
     fn read_record(&mut self) {
         if let Some(record) = self.records.for_tool(self.record.tool) {
             self.record.enabled_before = record.enabled_before;
@@ -147,7 +147,7 @@ impl KmodEngine {
         }
     }
 
-    /// Changes the delay of a target, by its position. Ignores a position without a target.
+    /// Changes the delay of the target at a position. Ignores a position without a target.
     ///
     /// # Errors
     /// The target or the module is gone.
@@ -155,7 +155,7 @@ impl KmodEngine {
         self.names.get(position).map_or(Ok(()), |name| self.module.set_delay(name, delay))
     }
 
-    /// The counts so far, by position; `None` for a target that is gone.
+    /// The counts so far, by position; `None` if the target is gone.
     ///
     /// # Errors
     /// The module is gone.
@@ -179,7 +179,7 @@ impl KmodEngine {
     /// Removes our targets, and restores `enabled`.
     ///
     /// # Errors
-    /// The module does not do what it is told.
+    /// The module does not execute a command.
     pub fn leave(&mut self) -> Result<Left, KmodError> {
         if std::mem::replace(&mut self.has_left, true) {
             return Ok(Left::default());
@@ -187,7 +187,8 @@ impl KmodEngine {
         match self.records.lock() {
             Ok(lock) => self.leave_locked(&lock),
             Err(error) => {
-                // If this fails, `enabled` and the record stay, for the next run. No process stays slowed.
+                // If this fails, `enabled` and the record stay as they are for the next run. No process stays
+                // slowed down.
                 for name in &self.names {
                     if let Err(error) = self.module.remove(name) {
                         tracing::debug!("{error}");
@@ -222,7 +223,8 @@ impl KmodEngine {
         Ok(Left { counts, warnings })
     }
 
-    /// A name for people. Upstream's module has the numbers of our descriptors, which mean nothing to them.
+    /// The name of a target for messages. Targets of upstream's module have the numbers of our descriptors,
+    /// which the user does not know.
     fn in_words(&self, name: &TargetName) -> String {
         let file = self.module.is_upstream().then(|| fs::read_link(name.path()).ok()).flatten();
         match (file, name.as_str().rsplit_once(':')) {

@@ -1,4 +1,4 @@
-//! Why the kernel module cannot be used, or does not do what it is told.
+//! The reasons why the kernel module cannot be used, or does not execute a command.
 
 use std::{io, path::PathBuf};
 
@@ -10,16 +10,16 @@ use crate::{failure::FailureKind, probe::in_place::NotInPlace, units::Pid};
 /// Why the engine cannot start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum KmodError {
-    /// Its files are missing.
+    /// The module's files are missing.
     #[error(
         "the kernel module speed_bump is not loaded ({} is missing): build it with `make -C kmod`, load it \
          with `insmod kmod/speed_bump.ko`, or use --engine bpf", .folder.display()
     )]
     Absent {
-        /// Where its files should be.
+        /// The folder where the files should be.
         folder: PathBuf,
     },
-    /// A file of its may not be opened.
+    /// We may not open a file of the module.
     #[error("not permitted to {action} {}: the kernel module's files are root's; use sudo", .file.display())]
     Denied {
         /// `read` or `write`.
@@ -27,17 +27,18 @@ pub enum KmodError {
         /// Path of the file in /sys, or of the record.
         file: PathBuf,
     },
-    /// A file has contents that the module never writes.
+    /// A file contains text that the module never writes.
     #[error("{} says `{text}`, which is not what the kernel module speed_bump writes there: another module \
              has its name", .file.display())]
     Unexpected {
         /// Path of the file in /sys, or of the record.
         file: PathBuf,
-        /// Its contents.
+        /// The contents of the file.
         text: String,
     },
-    /// It is upstream's module, whose files ours took over. There, if a process that the kernel itself
-    /// started calls a target with `pid=`, the search for the process in `pid=` never ends.
+    /// The module is upstream's, which has the same files as ours. It has a fault: if a process that the
+    /// kernel itself started calls a target with `pid=`, the module never finishes its search for the
+    /// process.
     #[error(
         "the loaded module speed_bump is not this project's ({} has no total_interrupted) but upstream's. A \
          program that the kernel starts by itself (modprobe, a handler of core dumps) hangs for ever there, \
@@ -48,17 +49,17 @@ pub enum KmodError {
          bpf", .file.display()
     )]
     Other {
-        /// The file that shows it.
+        /// The file that shows this.
         file: PathBuf,
     },
-    /// Reading or writing a file of its failed.
+    /// A file of the module could not be read or written.
     #[error("cannot {action} {}: {error}", .file.display())]
     Io {
         /// `read` or `write`.
         action: &'static str,
         /// Path of the file in /sys, or of the record.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// A target selects nothing, since no path leads to a file that the process runs.
@@ -67,42 +68,42 @@ pub enum KmodError {
     /// The module accepted functions, but their breakpoints are not in the process.
     #[error(transparent)]
     NotInPlace(#[from] NotInPlace),
-    /// It refused a command.
+    /// The module refused a command.
     #[error("the kernel module refuses `{command}`: {why}")]
     Refused {
-        /// Line that was written to `targets`.
+        /// The line that was written to `targets`.
         command: String,
-        /// Its answer.
+        /// The module's answer.
         why: Refusal,
     },
-    /// Something that must not be asked of upstream's module.
+    /// Upstream's module must not do this.
     #[error(transparent)]
     Upstream(#[from] UpstreamRefusal),
-    /// Its commands cannot express the target.
+    /// The module's commands cannot express the target.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// Another user has the target.
+    /// Another user of the module has the same target.
     #[error(
         "somebody else has the target {name} in the kernel module already ({terms}): leave it out with a \
          line `!…` in the targets file, or remove it there (echo '-{name}' > {})", .file.display()
     )]
     Taken {
-        /// The target.
+        /// The target's name.
         name: String,
-        /// Its delay, and its user.
+        /// The target's delay, and its user.
         terms: String,
         /// The file for commands.
         file: PathBuf,
     },
-    /// More functions than it has room for.
+    /// There are more functions than the module has room for.
     #[error(
         "{wanted} functions are selected, and the kernel module has room for {TARGETS} targets, of which \
          {others} are somebody else's: select fewer, or use --engine bpf"
     )]
     TooMany {
-        /// Functions that are selected.
+        /// The number of selected functions.
         wanted: usize,
-        /// Targets of other users.
+        /// The number of targets of other users.
         others: usize,
     },
     /// Enabling the module would start another user's delays.
@@ -112,11 +113,11 @@ pub enum KmodError {
          them", .file.display()
     )]
     OthersWait {
-        /// How many.
+        /// The number of such targets.
         others: usize,
-        /// One of them.
+        /// One of these targets.
         first: String,
-        /// The file that enables it.
+        /// The file that enables the module.
         file: PathBuf,
     },
     /// The target process has ended.
@@ -131,7 +132,7 @@ pub enum KmodError {
     Record {
         /// Path of the file in /sys, or of the record.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }
@@ -215,7 +216,7 @@ impl From<Errno> for Refusal {
 }
 
 impl KmodError {
-    /// The kind of failure, by who can fix it.
+    /// Who can remedy the failure.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Name(_) | Self::TooMany { .. } => FailureKind::Usage,
@@ -235,7 +236,7 @@ impl KmodError {
         }
     }
 
-    /// A file of the module's could not be read or written.
+    /// The error for a file of the module that could not be read or written.
     pub(super) fn file(action: &'static str, file: PathBuf, error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound => {

@@ -1,50 +1,50 @@
-//! `targets_list`: a line for each target of the module, of any user.
+//! Reads `targets_list`: a line for each target in the module, of all its users.
 //!
-//! It may contain any user's text, and later modules may add fields: we ignore what we do not know.
+//! It may contain any user's text, and later modules may add fields. So we ignore fields that we do not know.
 
 use crate::units::Nanos;
 
-/// All targets of the module.
+/// All targets in the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// In the order in which they were added.
+    /// The targets, in the order in which they were added.
     pub targets: Vec<Listed>,
 }
 
-/// A target in the module's list.
+/// A target in the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// `PATH:SYMBOL`.
+    /// The name, `PATH:SYMBOL`.
     pub name: String,
-    /// The delay of the next call.
+    /// The delay of each call.
     pub delay: Nanos,
-    /// Delayed calls.
+    /// The number of delayed calls.
     pub hits: u64,
-    /// The process that it is for, as it was written; `None` means every process.
+    /// The process to which the target applies, as written; `None`: every process.
     pub process: Option<i32>,
-    /// Time spun.
+    /// The time that the module has spun.
     pub injected: Nanos,
-    /// Delays that ended early.
+    /// The number of delays that ended early.
     pub interrupted: u64,
-    /// The state of the file; `None` if the module does not give it.
+    /// The state of the target's file; `None` if the module does not give it.
     pub file: Option<FileState>,
 }
 
 /// The state of a target's file since the target was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileState {
-    /// Unchanged.
+    /// The file is the same as then.
     Current,
-    /// The path leads to another file, which is not slowed.
+    /// The path now leads to another file, which is not slowed down.
     Replaced,
-    /// It was written to.
+    /// The file was written to.
     Modified,
-    /// The path leads to no file.
+    /// The path leads to no file any more.
     Missing,
 }
 
 impl Listing {
-    /// Reads the text of the file. Ignores a line without a name or a delay.
+    /// Reads the text of the file. Ignores lines without a name or a delay.
     pub fn parse(text: &str) -> Self {
         Self { targets: text.lines().filter_map(Listed::parse).collect() }
     }

@@ -13,8 +13,7 @@ use crate::units::VirtualAddress;
 /// The most exits of a function. A function with more is not timed.
 pub const EXITS_LIMIT: usize = 128;
 
-/// An instruction that leaves a function. The stack pointer is then at the return address. Elsewhere (in a
-/// turn of a loop, for example), the instruction does not leave the function.
+/// An instruction that may leave a function. If it leaves it, the stack pointer is at the return address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit {
     /// The address of the instruction.

@@ -1,5 +1,4 @@
-//! Refuses what could not count: files that the processes cannot reach, and probes whose breakpoints are
-//! missing.
+//! Refuses what would count nothing: files that no path leads to, and probes whose breakpoints are missing.
 
 use super::{context::Context, engines::Engines, phase::Processes};
 use crate::{
@@ -10,10 +9,10 @@ use crate::{
     units::{FileOffset, Pid},
 };
 
-/// Refuses a target that selects nothing in any process, if the file that it names cannot be reached.
+/// Refuses a target that selects nothing in any process, if no path leads to the file that it names.
 ///
 /// # Errors
-/// The first of them.
+/// The error names the first such target.
 pub(super) fn check_reach(resolver: &Resolver, roots: &[(Process, Plan)]) -> Result<(), SessionError> {
     for remark in roots.iter().flat_map(|(_, plan)| &plan.out_of_reach) {
         let Some(index) = remark.target else { continue };
@@ -29,10 +28,10 @@ pub(super) fn check_reach(resolver: &Resolver, roots: &[(Process, Plan)]) -> Res
     Ok(())
 }
 
-/// Checks that the breakpoints of attached probes are in a covered process.
+/// Checks that a covered process has the breakpoints of its probes.
 ///
 /// # Errors
-/// [`SessionError::NotInPlace`]; everything else stays attached.
+/// [`SessionError::NotInPlace`] if one is missing. All probes stay attached.
 pub(super) fn check_in_place(
     pid: Pid,
     processes: &Processes,
@@ -57,7 +56,7 @@ pub(super) fn check_in_place(
         ));
         return Ok(());
     };
-    // There are probes where calls end as long as they are timed.
+    // Probes at exits are attached only while calls are timed.
     let is_there = |group: &&SiteGroup| context.is_timing || group.program != UprobeProgram::SiteLeft;
     let groups = covered.groups.iter().map(|of| &of.group).filter(is_there).chain(&stub);
     let files = groups.map(|group| {

@@ -1,4 +1,4 @@
-//! Python functions that were compiled by a library, so that their calls do not run the interpreter's code.
+//! Python functions that a library compiles, so that their calls do not execute the interpreter's code.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 
@@ -12,16 +12,16 @@ use crate::{
     targets::TargetKind,
 };
 
-/// Functions that are checked, and bytes that are read of each file up to the function.
+/// The most functions that are checked, and the most bytes that are read of a source file.
 const LOOKED_AT: usize = 64;
 const SOURCE_LIMIT: u64 = 1 << 20;
-/// Lines of decorators that are read before a function.
+/// The most lines of decorators that are read before a function.
 const DECORATORS: usize = 32;
-/// Decorators that compile the function: numba's, JAX's, PyTorch's.
+/// Decorators that compile a function: those of numba, JAX and PyTorch.
 const COMPILERS: [&str; 9] =
     ["jit", "njit", "pjit", "pmap", "vectorize", "guvectorize", "cfunc", "stencil", "script"];
 
-/// Warns of functions without a counted call that have a compiling decorator.
+/// Warns of functions that have a compiling decorator and no counted call.
 pub(super) fn tell_jitted(report: &SessionReport, processes: &Processes, context: &mut Context) {
     let Some((_, Covered { process, .. })) = processes.iter().next() else { return };
     let found: Vec<String> = uncalled(report)
@@ -45,7 +45,7 @@ fn uncalled(report: &SessionReport) -> impl Iterator<Item = &FunctionReport> {
     python.flat_map(|target| &target.functions).filter(|function| function.calls == 0)
 }
 
-/// The decorator that compiles a function, read from its source file.
+/// The decorator that compiles a function, from its source file.
 fn decorator_of(process: &Process, function: &FunctionReport) -> Option<String> {
     // For a decorated function, this is the line of its first decorator.
     let first = usize::try_from(function.line?.checked_sub(1)?).ok()?;
@@ -55,7 +55,7 @@ fn decorator_of(process: &Process, function: &FunctionReport) -> Option<String> 
     compiling_decorator(&lines).map(str::to_owned)
 }
 
-/// The first compiling decorator before a function, without its arguments.
+/// The first compiling decorator of a function, without its arguments.
 fn compiling_decorator(lines: &[String]) -> Option<&str> {
     let is_function = |line: &&String| {
         let line = line.trim_start();

@@ -1,7 +1,7 @@
-//! Loads helpers into processes that are covered already: children that execute an interpreter, and programs
-//! that load one late.
+//! Loads helpers into processes that are already covered: children that execute an interpreter, and programs
+//! that map one late.
 //!
-//! An interpreter that has just been mapped may not be ready for the helper yet: loading is tried for some
+//! An interpreter that was just mapped may not be ready for the helper. So loading is tried for a few
 //! seconds.
 
 use std::time::{Duration, Instant};
@@ -18,15 +18,15 @@ use crate::{
     session::error::SessionError, units::Pid,
 };
 
-/// How long an interpreter that a child has just executed may take until the helper can be loaded.
+/// How long loading is tried in a child that has just executed an interpreter.
 const STARTING: Duration = Duration::from_secs(5);
 /// How often loading is tried.
 const TRY_EVERY: Duration = Duration::from_millis(25);
 
-/// Handles the progress of the helper that is being loaded into this process, if there is one.
+/// Checks on the helper that is being loaded into this process, if any.
 ///
 /// # Errors
-/// Its Python functions are not covered.
+/// The process's Python functions are not covered.
 pub(super) fn poll(pid: Pid, coverage: &mut Coverage) -> Result<(), SessionError> {
     let Some(covered) = coverage.processes.get_mut(pid) else { return Ok(()) };
     if !matches!(covered.helper, HelperPhase::Joining(_)) {
@@ -70,14 +70,14 @@ fn set_joining(pid: Pid, late: LateJoin, coverage: &mut Coverage) {
     }
 }
 
-/// A helper could not be loaded into a child: an interpreter that is starting may allow it later.
+/// Handles a failure to load a helper. If the interpreter is only starting, loading is tried again later.
 fn joined_not(
     pid: Pid,
     late: LateJoin,
     error: &PresenceError,
     coverage: &mut Coverage,
 ) -> Result<(), SessionError> {
-    // The previous helper has to leave first, however long that takes.
+    // The process's previous helper must leave first, which may take any time.
     let is_leaving = matches!(error, PresenceError::Inject(InjectError::Leaving { .. }));
     if is_leaving || late.since.elapsed() < STARTING {
         tracing::debug!("the helper is not in process {pid} yet: {error}");

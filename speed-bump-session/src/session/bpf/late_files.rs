@@ -1,6 +1,6 @@
-//! When to check the mappings of a process for new files, and what they were at the last check.
+//! Decides when to check the mappings of a process for new files. Stores the files of the last check.
 //!
-//! The kernel does not announce mappings, so they are read: often while an image is young, seldom later.
+//! The kernel does not announce mappings. So they are read: often while an image is young, and seldom later.
 
 use std::{
     collections::HashSet,
@@ -9,16 +9,16 @@ use std::{
 
 use crate::process::mapped_file::FileIdentity;
 
-/// How often the mappings of an old image are read.
+/// The longest time between two checks.
 const SELDOM: Duration = Duration::from_secs(1);
 
-/// What a process mapped at the last check.
+/// The files that a process mapped at the last check.
 #[derive(Debug)]
 pub(super) struct LateFiles {
     covered: Instant,
     looked: Instant,
-    /// Empty until the first check, which therefore plans everything once more: files may have been mapped
-    /// between the plan and the attach.
+    /// Empty until the first check. That check then plans everything once more, as the process may have
+    /// mapped files between the plan and the attach.
     files: HashSet<FileIdentity>,
     is_due_now: bool,
 }
@@ -29,26 +29,26 @@ impl LateFiles {
         Self { covered: now, looked: now, files: HashSet::new(), is_due_now: false }
     }
 
-    /// Makes the next check due now, with all files taken for new.
+    /// Makes a check due now, in which all files count as new.
     pub(super) fn look_anew(&mut self) {
         self.files.clear();
         self.is_due_now = true;
     }
 
-    /// Records what is mapped now. Returns whether any of it is new.
+    /// Records the files that are mapped now. Returns whether any of them is new.
     pub(super) fn take(&mut self, files: HashSet<FileIdentity>) -> bool {
         let has_new = !files.is_subset(&self.files);
         self.files = files;
         has_new
     }
 
-    /// A check begins.
+    /// Records that a check begins.
     pub(super) fn begin(&mut self) {
         self.looked = Instant::now();
         self.is_due_now = false;
     }
 
-    /// The time between checks is an eighth of the image's age.
+    /// Whether a check is due. The time between checks is an eighth of the image's age.
     pub(super) fn is_due(&self) -> bool {
         self.is_due_now || self.looked.elapsed() >= (self.covered.elapsed() / 8).min(SELDOM)
     }

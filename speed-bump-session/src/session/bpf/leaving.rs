@@ -1,4 +1,4 @@
-//! The end of a session: what is reported about it, and the order in which processes are detached from.
+//! The end of a session: its last reports, and the order of detaching.
 
 use std::time::Instant;
 
@@ -11,8 +11,7 @@ use crate::{
     units::Nanos,
 };
 
-/// Nothing is delayed from here on. Reports what the processes waited for, and possible causes where nothing
-/// was counted.
+/// Stops all delays. Reports how long the processes waited, and, if nothing was counted, possible causes.
 pub(super) fn close(Coverage { context, processes, engines }: &mut Coverage) {
     context.state.ended = Some(Instant::now());
     engines.window.close();
@@ -24,8 +23,8 @@ pub(super) fn close(Coverage { context, processes, engines }: &mut Coverage) {
     explain_nothing(now.ran_since(&waiting), &report, processes, context);
 }
 
-/// Detaches from everything: helpers leave first, while probes go on counting, and then the links are
-/// removed. Returns the names that are closest to those of targets that have selected nothing.
+/// Detaches from everything. Helpers leave first, while probes go on counting; then the links are removed.
+/// Returns messages about targets that have selected nothing, with the closest names.
 pub(super) fn leave(coverage: &mut Coverage) -> Vec<String> {
     let began = Instant::now();
     for pid in coverage.processes.entering() {

@@ -1,4 +1,4 @@
-//! What a session cannot do on an old kernel, refused before anything is attached.
+//! Refuses what a session cannot do on an old kernel, before anything is attached.
 
 use crate::{
     engine::EngineKind,
@@ -7,11 +7,11 @@ use crate::{
     session::{error::SessionError, settings::Settings},
 };
 
-/// Refuses what the programs cannot do on this kernel. `roots` is empty for a command that is not running
-/// yet.
+/// Refuses what the BPF programs cannot do on this kernel. `roots` is empty for a command that has not been
+/// started.
 ///
 /// # Errors
-/// Names the first line that asks for it, and the way out.
+/// The error names the first line that needs more than this kernel has, and gives the way out.
 pub(super) fn check(
     resolver: &Resolver,
     settings: &Settings,

@@ -7,21 +7,21 @@ use crate::{
     targets::TargetIndex,
 };
 
-/// Up to this many targets have links of their own in a process, so that each can be detached alone. With
-/// more, there would be as many links as targets.
+/// Up to this number of targets, each has its own links in a process, so that it can be detached alone. With
+/// more targets, there would be too many links.
 const APART: usize = 64;
 
-/// Sites with their links.
+/// Attached sites with their links.
 #[derive(Debug)]
 pub(super) struct Attached {
-    /// The target that they are for, if it is the only one.
+    /// The target of the sites, if all have the same.
     pub(super) target: Option<TargetIndex>,
-    /// Whether these are sites where calls end.
+    /// Whether these are sites at which calls end.
     pub(super) is_of_exits: bool,
     pub(super) links: Attachment,
 }
 
-/// Sites, and the target that they are for, if it is the only one.
+/// Sites, and their target, if all have the same.
 #[derive(Clone, Debug)]
 pub(super) struct TargetSites {
     pub(super) target: Option<TargetIndex>,
@@ -29,13 +29,13 @@ pub(super) struct TargetSites {
 }
 
 impl TargetSites {
-    /// Sites for any number of targets.
+    /// Sites that are not for one target alone.
     pub(super) fn of_all(group: SiteGroup) -> Self {
         Self { target: None, group }
     }
 }
 
-/// Whether there are so few targets that each gets links of its own.
+/// Whether there are so few targets that each gets its own links.
 pub(super) fn are_apart(targets: impl Iterator<Item = TargetIndex>) -> bool {
     targets.collect::<BTreeSet<_>>().len() <= APART
 }

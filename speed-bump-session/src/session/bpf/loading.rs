@@ -34,8 +34,8 @@ use crate::{
     targets::TargetKind,
 };
 
-/// Whether these processes need the BPF object: for probes, for signals, or for children, whose forks and
-/// execs its programs announce. It is not needed where helpers delay Python functions and the request has
+/// Whether the session needs the BPF object: for probes, for signals, or for children, as its programs
+/// announce forks and execs. It needs none if helpers delay Python functions, and the request asks for
 /// nothing else.
 pub(super) fn needs_object(resolver: &Resolver, settings: &Settings, roots: &[(Process, Plan)]) -> bool {
     let is_for_helper = |plan: &Plan| plan.wants_helper() && plan.sites.is_empty();
@@ -45,21 +45,21 @@ pub(super) fn needs_object(resolver: &Resolver, settings: &Settings, roots: &[(P
         || !roots.iter().all(|(_, plan)| is_for_helper(plan))
 }
 
-/// What the BPF object is loaded for.
+/// What the BPF object must support.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Object {
     pub(super) capacity: Capacity,
-    /// The offsets in kernel structures that following forks and execs needs.
+    /// The offsets in kernel structures that the programs for forks and execs need.
     pub(super) follow: Option<TaskOffsets>,
-    /// Holds the children of a command at their execs.
+    /// How the children of a command are held when they execute programs.
     pub(super) hold: Hold,
 }
 
-/// Loads the engines, and covers nothing yet. Loads the BPF object only if it is needed. Helpers call `wake`
-/// when they are loaded.
+/// Loads the engines, and covers nothing yet. Loads the BPF object only if it is needed. When a helper is
+/// loaded, it calls `wake`.
 ///
 /// # Errors
-/// Nothing is left behind.
+/// Loading has failed. Nothing is left behind.
 pub(super) fn load(
     resolver: Resolver,
     settings: Settings,
@@ -92,7 +92,7 @@ pub(super) fn load(
             (None, Arc::new(switch.map_err(SessionError::Memory)?))
         }
     };
-    // The window is closed until everything is attached, so that its time counts from there.
+    // The window is closed until everything is attached: its time counts from its opening.
     let window = Window::start(&switch).map_err(SessionError::Thread)?;
     let may_inject = resolver.may_inject() || settings.policies.wants_helper();
     let setup = may_inject.then(|| HelperSetup::new(&resolver, settings.inject_timeout)).transpose();
@@ -112,7 +112,7 @@ pub(super) fn load(
         });
     }
     let for_ranges = in_helper.then_some(capacity::HELPERS_FUNCTIONS);
-    // The indices of helpers lie beyond those that programs count.
+    // The indices of helpers come after those that BPF programs count.
     let first = object.map_or(0, |object| object.capacity.functions);
     let functions = FunctionTable::new(first, for_ranges, capacity::room_for_names(roots));
     let doses: Box<dyn Engine> = match (engine.as_ref().map(BpfDoses::new), &signals) {
@@ -136,7 +136,8 @@ pub(super) fn load(
     })
 }
 
-/// Where the running kernel keeps what following forks and execs needs; without it they are found by polling.
+/// Where the running kernel keeps what the programs for forks and execs need. Without these offsets, the
+/// session polls for new processes.
 pub(super) fn offsets_to_follow() -> Option<TaskOffsets> {
     let offsets = TaskOffsets::usable();
     offsets.inspect_err(|error| tracing::info!("forks and execs are found by polling: {error}")).ok()

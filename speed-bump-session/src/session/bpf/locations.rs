@@ -1,5 +1,5 @@
-//! Code locations that `function__entry` of CPython names: which functions they are, judged when each is
-//! named for the first time.
+//! Code locations that CPython's `function__entry` names. When a location is named for the first time, the
+//! session finds its function, and whether a target selects it.
 
 use std::{
     collections::HashMap,
@@ -16,20 +16,20 @@ use crate::{
     targets::TargetIndex,
 };
 
-/// How long source files are parsed in a session, in total: that is enough for 1,000 modules.
+/// The most time for parsing source files in a session: enough for 1,000 modules.
 const PARSING: Duration = Duration::from_secs(5);
 
 /// Code locations that `function__entry` named.
 #[derive(Debug, Default)]
 pub(super) struct Locations {
-    /// Those that were judged: the function, if a target selected one.
+    /// The locations that were handled. Each has its function, if a target selects that.
     judged: HashMap<u32, Option<u32>>,
-    /// How long source files were parsed.
+    /// How long source files have been parsed so far.
     parsing: Duration,
 }
 
 impl Locations {
-    /// Calls that came before the location was judged, by function.
+    /// How often each function was called before its location was handled.
     pub(super) fn pending_calls(&self, engine: &BpfEngine) -> HashMap<u32, u64> {
         let mut calls = HashMap::new();
         for (location, function) in &self.judged {
@@ -40,7 +40,8 @@ impl Locations {
         calls
     }
 
-    /// Judges a code location that `function__entry` named in the process with this index.
+    /// Finds the function at a code location that `function__entry` named in the process with this index.
+    /// Tells the BPF program whether a target selects the function.
     pub(super) fn judge(
         &mut self,
         (location, key): (u32, &PythonKey),
@@ -65,7 +66,7 @@ impl Locations {
         }
     }
 
-    /// The function that a code location is, if a target selects it.
+    /// The function at a code location, if a target selects it.
     fn function(
         &mut self,
         process: u32,
@@ -114,7 +115,8 @@ impl Locations {
                     .filter_map(|name| Some((targets.for_all_callers(&module.select(name))?, name.clone())))
                     .collect();
                 let first = selected.first().cloned()?;
-                // They cannot be told apart: two lambdas on one line, or a probe without line numbers.
+                // Several functions fit, and cannot be told apart: two lambdas on one line, or a probe
+                // without line numbers.
                 if selected.len() < names.len() {
                     let (all, one) = (names.join(", "), &first.1);
                     ambiguous =
@@ -148,7 +150,7 @@ impl Locations {
         }
     }
 
-    /// Judges again the code locations that no target selected.
+    /// Handles the code locations again that no target selected.
     pub(super) fn judge_anew(
         &mut self,
         processes: &mut Processes,
@@ -159,7 +161,7 @@ impl Locations {
         self.find_lost(processes, engine, context);
     }
 
-    /// Judges the code locations whose announcement was lost.
+    /// Handles the code locations whose announcement was lost.
     pub(super) fn find_lost(
         &mut self,
         processes: &mut Processes,
@@ -169,23 +171,24 @@ impl Locations {
         let lost: Vec<_> =
             engine.python_locations().filter(|(_, location)| !self.judged.contains_key(location)).collect();
         for (key, location) in lost {
-            // The process that it was found in is lost too; any covered process will do to read the source.
+            // The announcement would have named the process. Any covered process can be used to read the
+            // source.
             let process = processes.iter().next().map_or(0, |(_, covered)| covered.index);
             self.judge((location, &key), process, processes, engine, context);
         }
     }
 }
 
-/// The qualified names that a code location may have; `None` where the source file does not show it.
+/// The qualified names that a code location may have; `None` if the source file does not show them.
 fn qualnames(source: &SourceIndex, name: &str, line: u32) -> Option<Vec<String>> {
     if source.has_errors() {
-        return None; // the parser failed: a name may lack the names around it
+        return None; // the text was not fully understood: names may lack outer parts
     }
     let found = source.find(name, line.cast_signed())?;
     Some(found.qualnames.iter().map(|name| (*name).to_owned()).collect())
 }
 
-/// A NUL-padded string of a key.
+/// The text before the first NUL.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()

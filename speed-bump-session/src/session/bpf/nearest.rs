@@ -1,7 +1,8 @@
-//! At the end of a session: the names closest to those of Python targets that have selected nothing.
+//! Finds the names that are closest to those of Python targets that have selected nothing, at the end of a
+//! session.
 //!
-//! The helper reports only functions that targets select. So it is loaded once more when the session's own
-//! helper has left, and lists everything that is loaded.
+//! The helper reports only functions that targets select. So when the session's own helper has left, the
+//! helper is loaded once more, and lists all functions.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -15,10 +16,10 @@ use crate::{
     targets::{TargetIndex, TargetKind},
 };
 
-/// How many names are given.
+/// The most names for a target.
 const NAMED: usize = 3;
-/// How long the process may take to reach a point where the helper can be loaded: a user who ends a session
-/// wants to go on.
+/// How long the process may take to reach a point where the helper can be loaded. It is short, as a user who
+/// ends a session wants to go on.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// Python targets that have selected nothing so far.
@@ -31,8 +32,8 @@ fn never_selected(context: &Context) -> Vec<TargetIndex> {
     python.map(|(index, _)| index).filter(|index| !known.contains(index)).collect()
 }
 
-/// Lists what a process has loaded after its helper has left, and names what is closest. Leaves a process
-/// alone that now runs another program. Returns what was reported.
+/// After the session's helper has left, lists the functions in a process and reports the closest names. Does
+/// nothing if the process now runs another program. Returns the messages.
 pub(super) fn name_nearest(
     process: &Process,
     program: &Program,
@@ -61,7 +62,7 @@ pub(super) fn name_nearest(
         let Some(target) = targets.get(index) else { continue };
         let pairs = names.iter().map(|(module, name)| (module.as_str(), name.as_str()));
         let nearest = target.nearest(pairs, NAMED);
-        // For a compiled module the user was told so: other names would only mislead.
+        // For a compiled module the user has had an explanation: other names would mislead.
         if nearest.is_empty() || compiled(process, target, &effort).is_some() {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Possible causes, where a session has counted nothing although its processes were running.
+//! Finds possible causes if a session has counted nothing although its processes were running.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,13 @@ use crate::{
     units::Nanos,
 };
 
-/// A process that ran for less, or for less than a hundredth of the session, counts as idle.
+/// A process that ran for a shorter time, or for less than a hundredth of the session, counts as idle.
 const MIN_RAN: Nanos = Nanos(20_000_000);
 const MIN_PART: u64 = 100;
-/// Functions whose copies are searched for: the file of each is read once more.
+/// The most functions whose copies are searched. For each, its file is read once more.
 const LOOKED_AT: usize = 8;
 
-/// Warns if no call was counted while the processes ran long enough.
+/// Warns if no call was counted although the processes ran long enough.
 pub(super) fn explain_nothing(
     ran: Nanos,
     report: &SessionReport,
@@ -74,7 +74,7 @@ fn moved_since(processes: &Processes) -> BTreeSet<String> {
     moved
 }
 
-/// Functions that the compiler has copied for some callers.
+/// Copies that the compiler has made of covered functions for some callers.
 fn copies(processes: &Processes, context: &Context) -> Vec<String> {
     let known = context.state.doses().functions.known().clone();
     let files = processes.iter().flat_map(|(_, covered)| &covered.groups).map(|of| &of.group.file);
@@ -88,7 +88,7 @@ fn copies(processes: &Processes, context: &Context) -> Vec<String> {
     causes
 }
 
-/// Where numba is loaded, functions may be compiled without a decorator that shows it.
+/// If numba is loaded, functions may be compiled without a decorator that shows it.
 fn numba(processes: &Processes) -> Option<String> {
     let is_numbas = |process: &Process| {
         let files = process.mappings().unwrap_or_default().files;
@@ -107,7 +107,7 @@ fn children_left_out(processes: &Processes, context: &Context) -> Option<String>
     (children > 0).then(|| format!("the {children} child processes call them, which are not covered"))
 }
 
-/// How many functions are selected, if none of them was called.
+/// The number of selected functions, if none of them was called.
 fn without_calls(report: &SessionReport) -> Option<usize> {
     let functions = report.targets.iter().map(|target| target.functions.len()).sum();
     (functions > 0 && report.targets.iter().all(|target| target.calls == 0)).then_some(functions)

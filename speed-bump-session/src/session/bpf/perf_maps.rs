@@ -1,4 +1,4 @@
-//! Python functions that appear in perf maps while the session runs.
+//! Finds Python functions that appear in perf maps while the session runs.
 
 use std::time::{Duration, Instant};
 
@@ -21,22 +21,22 @@ use crate::{
     units::Pid,
 };
 
-/// How long the perf map of a process that is about to be covered is read.
+/// How long we read the perf map of a process that is about to be covered.
 const AT_ONCE: Duration = Duration::from_secs(2);
-/// How long perf maps are read in one turn.
+/// How long we read perf maps in one turn of the event loop.
 const AT_A_TIME: Duration = Duration::from_millis(50);
-/// How often complaints about one perf map are reported: each line can be wrong in its own way.
+/// The most complaints about one perf map that we report: each line can be wrong in its own way.
 const COMPLAINTS: usize = 5;
 
-/// Which perf map is read next.
+/// Decides which perf map is read next.
 #[derive(Debug, Default)]
 pub(super) struct PerfMaps {
-    /// The process whose perf map is read next, where others used up the time.
+    /// The process whose perf map is read next, if others used up the time of the last turn.
     turn: Option<Pid>,
 }
 
 impl PerfMaps {
-    /// Handles what is new in perf maps, in turn and within a time limit: a process that writes much does not
+    /// Handles new lines in perf maps, in turn and within a time limit: a process that writes much must not
     /// keep the session from other work.
     pub(super) fn poll(&mut self, processes: &mut Processes, engine: &mut BpfEngine, context: &mut Context) {
         let began = Instant::now();
@@ -68,7 +68,7 @@ fn is_behind(pid: Pid, processes: &Processes) -> bool {
     }
 }
 
-/// Handles what is new in a process's perf map.
+/// Handles new lines in a process's perf map.
 fn poll_one(pid: Pid, processes: &mut Processes, engine: &mut BpfEngine, context: &mut Context) {
     let complaint = follow(pid, processes, engine, context).err();
     let Some(covered) = processes.get_mut(pid) else { return };
@@ -126,8 +126,8 @@ fn follow(
     unlocated
 }
 
-/// Records that a trampoline stands for its function, and returns whether a target selects it. Its memory may
-/// have belonged to another function before.
+/// Records the function of a trampoline, and returns whether a target selects it. The memory may have
+/// belonged to another function before.
 fn name_trampoline(
     entry: &PerfMapEntry,
     key: TrampolineKey,

@@ -21,19 +21,19 @@ use crate::{
     units::Pid,
 };
 
-/// The state with one process.
+/// The state of one process.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// Probes are in it.
+    /// The process is covered: probes are attached.
     Covered(Covered),
-    /// It executed a program: the catcher of execs is to report that. What was covered before is void, and
-    /// kept until then.
+    /// The process executed a program, and the catcher of execs will report it. The probes in the former
+    /// image have no effect any more, and are kept until then.
     Executed {
-        /// When the kernel announced it.
+        /// When the kernel announced the exec.
         since: Instant,
         before: Option<Covered>,
     },
-    /// Its program is held at its entry point until the helper is loaded, and is covered then.
+    /// The process's program is held at its entry point until the helper is loaded. Then it is covered.
     Entering(Entering),
 }
 
@@ -43,14 +43,14 @@ pub(super) enum HelperPhase {
     /// No helper is loaded, and none is to be.
     #[default]
     Absent,
-    /// It is loaded as soon as the interpreter allows it.
+    /// The helper is loaded as soon as the interpreter allows it.
     Joining(LateJoin),
-    /// It is loaded. It may be shared with processes that this one was forked from, or forked.
+    /// The helper is loaded. Processes from which this one was forked, or that it forked, may share it.
     In(HelperId),
 }
 
 impl HelperPhase {
-    /// The helper that is loaded.
+    /// The helper that is loaded, if any.
     pub(super) fn id(&self) -> Option<HelperId> {
         match self {
             Self::In(id) => Some(*id),
@@ -59,32 +59,32 @@ impl HelperPhase {
     }
 }
 
-/// A process with probes in it.
+/// A covered process.
 #[derive(Debug)]
 pub(super) struct Covered {
-    /// The process; its pidfd tells when it ends.
+    /// The process. Its pidfd shows when it ends.
     pub(super) process: Process,
-    /// Its index in the session, part of every cookie.
+    /// The index of the process in the session. It is part of every cookie.
     pub(super) index: u32,
-    /// The memory of the image that was planned for; gone when another replaced it. Absent where it may not
-    /// be read.
+    /// The memory of the image for which the plan was made. It is gone when another image replaced it. `None`
+    /// if we may not read it.
     pub(super) image: Option<Memory>,
-    /// What is attached where, so that it can be attached to its children too.
+    /// The attached sites, so that they can be attached in the process's children too.
     pub(super) groups: Vec<TargetSites>,
-    /// The links; dropping them detaches.
+    /// The links. Dropping them detaches.
     pub(super) attachments: Vec<Attached>,
     /// The sites that the kernel refused.
     pub(super) refused: HashSet<u32>,
-    /// The files that it maps later.
+    /// Finds files that the process maps later.
     pub(super) late_files: LateFiles,
-    /// How its Python functions become known.
+    /// How the process's Python functions become known.
     pub(super) python: Option<PythonFollower>,
-    /// The state of its helper.
+    /// The state of the process's helper.
     pub(super) helper: HelperPhase,
 }
 
 impl Covered {
-    /// Whether another image has replaced the one that was planned for.
+    /// Whether another image has replaced the one for which the plan was made.
     pub(super) fn is_replaced(&self) -> bool {
         self.image.as_ref().is_some_and(Memory::is_gone)
     }
@@ -98,7 +98,8 @@ pub(super) struct LateJoin {
     pub(super) way: Option<(Joining, FunctionRange)>,
 }
 
-/// A program that is held at its entry point until the helper is loaded. Dropping this lets it go on.
+/// A program that is held at its entry point until the helper is loaded. If this is dropped, the program goes
+/// on.
 #[derive(Debug)]
 pub(super) struct Entering {
     pub(super) process: Process,
@@ -109,47 +110,47 @@ pub(super) struct Entering {
 
 #[derive(Debug)]
 pub(super) enum EnteringWay {
-    /// An earlier attempt on the same process has to end first.
+    /// An earlier attempt to load it into the process must end first.
     Waits(StoppedProgram, Room),
     /// The helper is being loaded.
     Comes(Coming),
 }
 
-/// The helpers are numbered in the order in which they were loaded.
+/// Identifies a helper. Helpers are numbered in the order of their loading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct HelperId(pub(super) u32);
 
-/// All processes that are followed.
+/// All processes that the session follows.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     phases: BTreeMap<Pid, Phase>,
-    /// The command that the tool started, if the session has one.
+    /// The command that the tool started, if any.
     pub(super) command: Option<StartedCommand>,
-    /// Whether the children of the command are caught and reported at their execs.
+    /// Whether children of the command are caught when they execute programs.
     pub(super) are_caught: bool,
-    /// Whether the last of the named processes to end executed another program.
+    /// Whether the last named process to end had executed another program.
     pub(super) root_was_replaced: bool,
-    /// How many times a process was covered: the next index.
+    /// How many processes were covered so far: the next index.
     coverings: u32,
 }
 
 impl Processes {
-    /// What is in a process, or was until its exec.
+    /// What is attached to a process. After an exec, what was attached before.
     pub(super) fn get(&self, pid: Pid) -> Option<&Covered> {
         self.phases.get(&pid).and_then(covered)
     }
 
-    /// The same, to change it.
+    /// As [`get`](Self::get), for changing it.
     pub(super) fn get_mut(&mut self, pid: Pid) -> Option<&mut Covered> {
         self.phases.get_mut(&pid).and_then(covered_mut)
     }
 
-    /// All that have probes in them.
+    /// All processes to which something is attached.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Pid, &Covered)> {
         self.phases.iter().filter_map(|(pid, phase)| Some((*pid, covered(phase)?)))
     }
 
-    /// All processes whose identity is known: including those at their entry point.
+    /// All processes that are known, including those held at their entry point.
     pub(super) fn all(&self) -> Vec<&Process> {
         let processes = self.phases.values().filter_map(|phase| match phase {
             Phase::Covered(covered) | Phase::Executed { before: Some(covered), .. } => Some(&covered.process),
@@ -159,12 +160,12 @@ impl Processes {
         processes.collect()
     }
 
-    /// The same, to change them.
+    /// As [`iter`](Self::iter), for changing them.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Pid, &mut Covered)> {
         self.phases.iter_mut().filter_map(|(pid, phase)| Some((*pid, covered_mut(phase)?)))
     }
 
-    /// The process numbers, from this one on.
+    /// The PIDs of the covered processes, from `first` on; lower ones come at the end.
     pub(super) fn pids_from(&self, first: Pid) -> Vec<Pid> {
         let all = self.phases.range(first..).chain(self.phases.range(..first));
         all.filter(|(_, phase)| covered(phase).is_some()).map(|(pid, _)| *pid).collect()
@@ -182,13 +183,13 @@ impl Processes {
         self.coverings
     }
 
-    /// Records that a process is covered, with the next index if it is new.
+    /// Adds a covered process. If it is new, it uses up the next index.
     pub(super) fn insert(&mut self, pid: Pid, covered: Covered) {
         self.coverings = self.coverings.max(covered.index.saturating_add(1));
         self.phases.insert(pid, Phase::Covered(covered));
     }
 
-    /// Forgets a process, unless its program is held at its entry point. Returns what was covered of it.
+    /// Forgets a process, unless its program is held at its entry point. Returns what was attached.
     pub(super) fn remove(&mut self, pid: Pid) -> Option<Covered> {
         match self.phases.remove(&pid)? {
             Phase::Covered(covered) => Some(covered),
@@ -200,24 +201,24 @@ impl Processes {
         }
     }
 
-    /// Forgets all that have probes in them.
+    /// Forgets all processes to which something is attached.
     pub(super) fn take(&mut self) -> Vec<Covered> {
         let pids: Vec<Pid> = self.phases.keys().copied().collect();
         pids.into_iter().filter_map(|pid| self.remove(pid)).collect()
     }
 
-    /// How the Python calls of the covered processes become visible, as far as there are any.
+    /// The entry source of the covered processes, if any of them has one without the helper.
     pub(super) fn entry_source(&self) -> Option<EntrySource> {
         self.iter().find_map(|(_, covered)| covered.python.as_ref()).map(PythonFollower::source)
     }
 
-    /// Whether a helper is in a process or on its way.
+    /// Whether the helper is in a process, or is being loaded.
     pub(super) fn has_helper(&self, pid: Pid) -> bool {
         self.get(pid).is_some_and(|covered| !matches!(covered.helper, HelperPhase::Absent))
     }
 
-    /// Loads the helper into a process as soon as its interpreter allows it. The command's tracer must let it
-    /// go.
+    /// Loads the helper into a process as soon as its interpreter allows it. If the process is the command,
+    /// its tracer must detach.
     pub(super) fn join_later(&mut self, pid: Pid) {
         if let Some(command) = self.command.as_ref().filter(|command| command.pid() == pid) {
             command.stop_following();
@@ -230,7 +231,7 @@ impl Processes {
         }
     }
 
-    /// The kernel announced an exec that the catcher has not reported yet.
+    /// Records that the kernel announced an exec. The catcher has not reported it yet.
     pub(super) fn announce_exec(&mut self, pid: Pid) {
         match self.phases.remove(&pid) {
             Some(phase @ (Phase::Executed { .. } | Phase::Entering(_))) => {
@@ -246,7 +247,7 @@ impl Processes {
         }
     }
 
-    /// The catcher reported an announced exec.
+    /// Records that the catcher reported an announced exec.
     pub(super) fn exec_is_told(&mut self, pid: Pid) {
         if let Some(Phase::Executed { .. }) = self.phases.get(&pid)
             && let Some(before) = self.remove(pid)
@@ -255,13 +256,13 @@ impl Processes {
         }
     }
 
-    /// Execs that were announced before this time and not reported.
+    /// The processes whose exec was announced before this time, and not reported.
     pub(super) fn untold(&self, before: Instant) -> Vec<Pid> {
         let is_late = |phase: &Phase| matches!(phase, Phase::Executed { since, .. } if *since <= before);
         self.phases.iter().filter(|(_, phase)| is_late(phase)).map(|(pid, _)| *pid).collect()
     }
 
-    /// A program is held at its entry point.
+    /// Adds a program that is held at its entry point.
     pub(super) fn enter(&mut self, pid: Pid, entering: Entering) {
         self.phases.insert(pid, Phase::Entering(entering));
     }
@@ -271,13 +272,13 @@ impl Processes {
         matches!(self.phases.get(&pid), Some(Phase::Entering(_)))
     }
 
-    /// All programs that are held.
+    /// All programs that are held at their entry points.
     pub(super) fn entering(&self) -> Vec<Pid> {
         let is_entering = |phase: &Phase| matches!(phase, Phase::Entering(_));
         self.phases.iter().filter(|(_, phase)| is_entering(phase)).map(|(pid, _)| *pid).collect()
     }
 
-    /// Takes out such a program.
+    /// Removes a program that is held at its entry point.
     pub(super) fn take_entering(&mut self, pid: Pid) -> Option<Entering> {
         match self.phases.remove(&pid)? {
             Phase::Entering(entering) => Some(entering),
@@ -320,7 +321,7 @@ mod tests {
         assert_eq!(processes.untold(now), [pid]);
         let earlier = now.checked_sub(Duration::from_secs(1));
         assert!(earlier.is_none_or(|earlier| processes.untold(earlier).is_empty()));
-        // After the second announcement it waits no longer.
+        // The second announcement does not extend the wait.
         processes.announce_exec(pid);
         assert_eq!(processes.untold(now), [pid]);
         processes.exec_is_told(pid);

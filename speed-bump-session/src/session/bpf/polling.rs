@@ -1,4 +1,5 @@
-//! Handles the progress of the session's helpers: in turn with everything else, or waiting for some of them.
+//! Checks on the session's helpers: in each turn of the event loop, or while the session waits for some of
+//! them.
 
 use std::{thread, time::Instant};
 
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::units::Pid;
 
-/// Handles the news of helpers, and the progress of those that are being loaded.
+/// Handles the reports of helpers, and checks on helpers that are being loaded.
 pub(super) fn poll_helpers(coverage: &mut Coverage) {
     coverage.engines.helpers.given_up.poll(&coverage.context);
     for pid in coverage.processes.entering() {
@@ -25,7 +26,7 @@ pub(super) fn poll_helpers(coverage: &mut Coverage) {
     coverage.engines.helpers.listen(&mut coverage.context);
 }
 
-/// Waits until the helper is loaded into this program, or is given up.
+/// Waits until the helper is loaded into this program, or has failed to load.
 pub(super) fn wait_for_entering(pid: Pid, coverage: &mut Coverage) {
     while coverage.processes.is_entering(pid) {
         poll_helpers(coverage);
@@ -33,7 +34,7 @@ pub(super) fn wait_for_entering(pid: Pid, coverage: &mut Coverage) {
     }
 }
 
-/// Waits, within the limits for each, until helpers that are being loaded into children are active.
+/// Waits until helpers that are being loaded into children are active. The time limits of each apply.
 pub(super) fn wait_for_joining(coverage: &mut Coverage) {
     let deadline = Instant::now() + coverage.context.settings.inject_timeout;
     while coverage.context.state.stop.times() == 0 && Instant::now() < deadline {

@@ -1,5 +1,4 @@
-//! The engine `bpf` in a session: its probe sites, what is attached to them, and the functions that its
-//! programs report.
+//! The engine `bpf` in a session: its probe sites, their links, and the functions that its programs report.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -46,8 +45,8 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    /// A loaded engine that has room for this many sites. `times`: calls of native functions are timed from
-    /// the start, where possible.
+    /// Takes a loaded engine that has room for this many sites. `times`: native calls are timed from the
+    /// start, where possible.
     pub(super) fn new(engine: BpfEngine, sites: u32, times: bool) -> Self {
         Self {
             engine,
@@ -59,11 +58,11 @@ impl Probes {
         }
     }
 
-    /// Gives functions and sites of a plan their indices, and tells the engine of the new ones. `is_late`:
-    /// the plan's process was not known when the session was prepared.
+    /// Gives the functions and sites of a plan their indices, and tells the engine about new ones. `is_late`:
+    /// the process was not known when the session was prepared.
     ///
     /// # Errors
-    /// There is no room for them.
+    /// There is no room for the functions or sites.
     pub(super) fn enter_plan(
         &mut self,
         plan: &Plan,
@@ -118,7 +117,7 @@ impl Probes {
                 }
             }
         }
-        // The user was told of the others before the session began.
+        // For earlier processes, the user was told before the session began.
         if is_late {
             not_timed(untimed.into_iter()).into_iter().for_each(|text| context.warn(text));
         }
@@ -126,10 +125,10 @@ impl Probes {
         Ok(sites.collect())
     }
 
-    /// The probe on a helper's stub, which stands for a range of functions.
+    /// The probe on a helper's stub. It serves a range of functions.
     ///
     /// # Errors
-    /// There is no room for it.
+    /// There is no room for the probe.
     pub(super) fn enter_stub(
         &mut self,
         presence: &Presence,
@@ -163,10 +162,10 @@ impl Probes {
         })
     }
 
-    /// Attaches to sites of a process; `process` is its index.
+    /// Attaches to sites of a process. `process` is the index of the process.
     ///
     /// # Errors
-    /// Nothing of it is attached.
+    /// None of the sites is attached.
     pub(super) fn attach(
         &self,
         pid: Pid,
@@ -174,7 +173,7 @@ impl Probes {
         sites: &[TargetSites],
         window: &Window,
     ) -> Result<(Vec<Attached>, Vec<RefusedSite>), AttachError> {
-        // Exits first, so that the end is seen of every call whose beginning is seen.
+        // Attaches exits first, so that the end of every counted call is seen.
         let mut by_target: BTreeMap<(Option<TargetIndex>, bool), Vec<SiteGroup>> = BTreeMap::new();
         for TargetSites { target, group } in sites {
             let is_exits = group.program == UprobeProgram::SiteLeft;
@@ -192,19 +191,19 @@ impl Probes {
         Ok((all, refused))
     }
 
-    /// From here on calls of native functions get probes where they end.
+    /// From now on, native functions get probes at their exits.
     ///
     /// # Errors
-    /// They had such probes before in this session.
+    /// Native calls were timed before in this session.
     pub(super) fn begin_timing(&mut self) -> Result<(), SessionError> {
         self.exits.begin()
     }
 
-    /// Starts or stops remembering the beginnings of calls that are timed. After it has stopped, there are no
-    /// probes where calls end.
+    /// Starts or stops recording the beginnings of timed calls. After it has stopped, no more probes are
+    /// attached at exits.
     ///
     /// # Errors
-    /// The kernel refuses it.
+    /// The kernel refuses the change.
     pub(super) fn remember_calls(&mut self, on: bool) -> Result<(), SessionError> {
         self.exits.remember(on, &mut self.engine)
     }
@@ -224,19 +223,19 @@ impl Probes {
         }
     }
 
-    /// The programs no longer announce forks and execs of a process.
+    /// From now on, the programs no longer announce forks and execs of a process.
     pub(super) fn untrack(&mut self, pid: Pid) {
         if let Err(error) = self.engine.untrack(pid) {
             tracing::debug!("cannot untrack process {pid}: {error}");
         }
     }
 
-    /// How the Python functions of a process become known, by its plan.
+    /// Finds the Python functions of a process if no helper reports them. The plan gives the entry source.
     pub(super) fn follower(&self, process: &Process, plan: &Plan) -> Option<PythonFollower> {
         PythonFollower::new(process, plan, &self.room)
     }
 
-    /// As for another process, read from the start.
+    /// A follower with the same entry source for another process. Reads everything from the start.
     pub(super) fn follower_like(&self, other: &PythonFollower, process: &Process) -> Option<PythonFollower> {
         other.in_process(process, &self.room)
     }
@@ -246,12 +245,12 @@ impl Probes {
         perf_maps::read(pid, processes, &mut self.engine, context);
     }
 
-    /// Handles what is new in perf maps.
+    /// Handles new lines in perf maps.
     pub(super) fn poll_perf_maps(&mut self, processes: &mut Processes, context: &mut Context) {
         self.perf_maps.poll(processes, &mut self.engine, context);
     }
 
-    /// Judges a code location that `function__entry` named in the process with this index.
+    /// Finds the function at a code location that `function__entry` named in the process with this index.
     pub(super) fn judge(
         &mut self,
         location: (u32, &PythonKey),
@@ -262,22 +261,22 @@ impl Probes {
         self.locations.judge(location, process, processes, &mut self.engine, context);
     }
 
-    /// Judges again the code locations that no target selected.
+    /// Handles the code locations again that no target selected.
     pub(super) fn judge_anew(&mut self, processes: &mut Processes, context: &mut Context) {
         self.locations.judge_anew(processes, &mut self.engine, context);
     }
 
-    /// Judges the code locations whose announcement was lost.
+    /// Handles the code locations whose announcement was lost.
     pub(super) fn find_lost_locations(&mut self, processes: &mut Processes, context: &mut Context) {
         self.locations.find_lost(processes, &mut self.engine, context);
     }
 
-    /// Calls that came before their function was judged, by its index.
+    /// How often each function was called before its announcement was handled, by the function's index.
     pub(super) fn pending_calls(&self) -> HashMap<u32, u64> {
         self.locations.pending_calls(&self.engine)
     }
 
-    /// Reads how many calls of native functions are in no time.
+    /// Reads how many native calls have no time.
     pub(super) fn look_at_untimed(&self, state: &mut State) {
         if let Some(untimed) = native_untimed(&self.engine) {
             state.native_untimed = untimed;

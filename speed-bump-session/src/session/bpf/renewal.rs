@@ -1,7 +1,8 @@
-//! Doses expire after a second: a thread renews them as long as the session's event loop runs.
+//! Doses expire after a second. A thread renews them as long as the session's event loop runs.
 //!
-//! So a tool that was killed, stopped (`SIGSTOP`) or hangs leaves nothing delayed behind. The thread is
-//! separate because attaching and detaching can hold up the event loop until spins in progress have ended.
+//! So a tool that is killed, stopped (`SIGSTOP`) or hangs leaves no delays behind. The thread is separate
+//! from the event loop, because attaching and detaching can hold up the event loop until delays in progress
+//! are over.
 
 use std::{
     io,
@@ -20,16 +21,16 @@ use crate::{engine::bpf::switch::PolicySwitch, sys::clock::now, sys::priority, u
 
 /// How often doses are renewed.
 const RENEW_EVERY: Duration = Duration::from_millis(100);
-/// An event loop that has not come round for this long hangs, if nothing spins. It may have much to read: a
-/// library with a million symbols.
+/// An event loop that has not come round for this long counts as hanging, if nothing is delayed. It may have
+/// much to read: a library with a million symbols.
 const HANGS_AFTER: Nanos = Nanos(2_000_000_000);
-/// The number of spins that it may have to wait for, one after the other: for a processor, and in the kernel
-/// when probes are removed.
+/// How many delays the event loop may have to wait for, one after the other: for a processor, and in the
+/// kernel when probes are removed.
 const SPINS: u64 = 4;
-/// Longer than any wait.
+/// After this time the event loop counts as hanging, whatever the delays are.
 const HANGS_AT_LAST: Nanos = Nanos(15_000_000_000);
 
-/// The thread; dropping this ends it.
+/// The thread. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Renewal {
     end: Option<mpsc::Sender<()>>,
@@ -37,22 +38,22 @@ pub(super) struct Renewal {
     watch: Arc<Watch>,
 }
 
-/// Whether the event loop comes round.
+/// Watches whether the event loop comes round.
 #[derive(Debug)]
 struct Watch {
     switch: Arc<PolicySwitch>,
     came_round_ns: AtomicU64,
-    /// For how long doses were not renewed, in all, in ns.
+    /// For how long doses were not renewed, as a sum in ns.
     lapsed_ns: AtomicU64,
 }
 
 impl Renewal {
-    /// Begins to renew.
+    /// Starts the thread.
     pub(super) fn start(switch: Arc<PolicySwitch>) -> io::Result<Self> {
         let (end, ends) = mpsc::channel();
         let came_round_ns = AtomicU64::new(now().0);
         let watch = Arc::new(Watch { switch, came_round_ns, lapsed_ns: AtomicU64::new(0) });
-        // The window may open before the thread runs.
+        // Renews here too, as the window may open before the thread runs.
         watch.renew();
         let watches = Arc::clone(&watch);
         let thread =
@@ -60,17 +61,17 @@ impl Renewal {
         Ok(Self { end: Some(end), thread: Some(thread), watch })
     }
 
-    /// The event loop calls this each time that it comes round.
+    /// The event loop calls this in each of its turns.
     pub(super) fn came_round(&self) {
         self.watch.came_round_ns.store(now().0, Ordering::Relaxed);
     }
 
-    /// Renews doses now, rather than in the thread's next turn.
+    /// Renews doses now, without waiting for the thread.
     pub(super) fn renew(&self) {
         self.watch.renew();
     }
 
-    /// How long doses were not renewed because the event loop did not come round, since the last call.
+    /// For how long, since the last call, doses were not renewed because the event loop did not come round.
     pub(super) fn take_lapsed(&self) -> Nanos {
         Nanos(self.watch.lapsed_ns.swap(0, Ordering::Relaxed))
     }
@@ -107,7 +108,7 @@ impl Watch {
     }
 }
 
-/// Whether an event loop hangs that came round last at this time, where the longest delay is this long.
+/// Whether the event loop hangs. It came round last at `came_round`, and the longest delay is `longest`.
 fn hangs(now: Nanos, came_round: Nanos, longest: Nanos) -> bool {
     let patience = HANGS_AFTER.0.saturating_add(longest.0.saturating_mul(SPINS)).min(HANGS_AT_LAST.0);
     now.0.saturating_sub(came_round.0) >= patience

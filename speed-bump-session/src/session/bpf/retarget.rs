@@ -15,7 +15,7 @@ use crate::{
     units::Pid,
 };
 
-/// Adds and removes targets: in the resolver, in the helpers, and in the processes that are covered.
+/// Adds and removes targets: in the resolver, in the helpers, and in the covered processes.
 pub(super) fn retarget(change: &TargetChange, coverage: &mut Coverage) -> Result<Setting, SessionError> {
     let targets = Arc::new(coverage.context.state.doses().targets.changed(change));
     let has_follower = coverage.processes.iter().any(|(_, covered)| covered.python.is_some());
@@ -58,7 +58,8 @@ pub(super) fn retarget(change: &TargetChange, coverage: &mut Coverage) -> Result
     Ok(setting)
 }
 
-/// Covers what the targets select now. Returns the first failure in a process that the session is of.
+/// Covers what the targets select now. Returns the first failure in a process that was named on the command
+/// line.
 fn cover_anew(coverage: &mut Coverage) -> Option<SessionError> {
     let failed = cover_due(coverage).into_iter();
     let failed: Vec<_> =
@@ -67,8 +68,8 @@ fn cover_anew(coverage: &mut Coverage) -> Option<SessionError> {
     failed.into_iter().find(|(pid, _)| coverage.context.is_root(*pid)).map(|(_, error)| error)
 }
 
-/// Refuses a change that this session cannot make; `has_follower`: Python functions of some process are seen
-/// without the helper. Returns what to send to the helpers, if there may be any.
+/// Refuses a change that this session cannot make. `has_follower`: whether the Python functions of some
+/// process are seen without the helper. Returns the selector for the helpers, if the session can have any.
 fn check_change(
     change: &TargetChange,
     targets: &Targets,
@@ -110,8 +111,9 @@ fn check_change(
     Ok(Some(selector.into()))
 }
 
-/// Sends helpers these targets. Returns those that have yet to apply them, but for helpers whose process has
-/// ended: processes forked from it apply targets with their next calls, and nothing tells when.
+/// Sends these targets to the helpers. Returns the helpers that have yet to apply them. Helpers whose process
+/// has ended are left out: processes forked from it apply the targets at their next calls, and nothing shows
+/// when.
 pub(super) fn retarget_helpers(
     selector: &Arc<[u8]>,
     helpers: &mut Helpers,
@@ -134,7 +136,7 @@ pub(super) fn retarget_helpers(
     told
 }
 
-/// Removes the probes that are for this target alone.
+/// Removes the probes that serve this target alone.
 fn detach_target(index: TargetIndex, processes: &mut Processes) {
     for (_, covered) in processes.iter_mut() {
         covered.attachments.retain(|attached| attached.target != Some(index));
@@ -142,7 +144,7 @@ fn detach_target(index: TargetIndex, processes: &mut Processes) {
     }
 }
 
-/// Makes a perf map be read again from its start: it names functions that no target selected before.
+/// Reads a process's perf map again from its start, as it has functions that no target selected before.
 fn follow_python_anew(pid: Pid, coverage: &mut Coverage) {
     let Coverage { context, processes, engines } = coverage;
     let Some(covered) = processes.get_mut(pid) else { return };

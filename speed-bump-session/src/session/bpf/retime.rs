@@ -1,5 +1,5 @@
-//! Switches timing of calls on and off while the session runs: makes helpers watch the ends of calls or not,
-//! and adds or removes the probes where native functions return.
+//! Switches the timing of calls on and off while the session runs: helpers start or stop timing, and probes
+//! at the exits of native functions are added or removed.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::{
     units::Pid,
 };
 
-/// Times calls from here on, or no longer. What was timed stays in the counters.
+/// Starts or stops timing calls. Past times stay in the counters.
 ///
 /// # Errors
-/// This session cannot do it; nothing has changed then.
+/// This session cannot do it. Nothing has changed.
 pub(super) fn time_calls(on: bool, coverage: &mut Coverage) -> Result<ToldHelpers, SessionError> {
     let settings = &coverage.context.settings;
     if on && !settings.may_time {
@@ -37,7 +37,7 @@ pub(super) fn time_calls(on: bool, coverage: &mut Coverage) -> Result<ToldHelper
     Ok(time_helpers(on, coverage))
 }
 
-/// Tells the helpers, together with the targets that they have.
+/// Tells the helpers, which apply it together with their present targets.
 fn time_helpers(on: bool, coverage: &mut Coverage) -> ToldHelpers {
     let Coverage { context, engines, processes } = coverage;
     let Some(setup) = engines.helpers.setup() else { return ToldHelpers::default() };
@@ -46,7 +46,7 @@ fn time_helpers(on: bool, coverage: &mut Coverage) -> ToldHelpers {
     retarget_helpers(&selector, &mut engines.helpers, processes, context)
 }
 
-/// Puts probes where calls of native functions end, and then remembers their beginnings.
+/// Attaches probes at the exits of native functions, and then starts recording the beginnings of calls.
 fn time_native(coverage: &mut Coverage) -> Result<(), SessionError> {
     let Coverage { context, processes, engines } = coverage;
     let Some(probes) = &mut engines.probes else { return Ok(()) };
@@ -81,7 +81,7 @@ fn time_native(coverage: &mut Coverage) -> Result<(), SessionError> {
     }
 }
 
-/// The reverse of [`time_native`].
+/// Stops recording the beginnings of calls, and then removes the probes at the exits.
 fn stop_timing_native(Coverage { processes, engines, .. }: &mut Coverage) -> Result<(), SessionError> {
     let Some(probes) = &mut engines.probes else { return Ok(()) };
     probes.remember_calls(false)?;
@@ -92,7 +92,7 @@ fn stop_timing_native(Coverage { processes, engines, .. }: &mut Coverage) -> Res
     Ok(())
 }
 
-/// Warns of what is counted and not timed.
+/// Warns of calls that are counted and not timed.
 fn tell_untimed(Coverage { context, processes, .. }: &mut Coverage) {
     if context.resolver.targets().has_kind(TargetKind::Native) && !context.resolver.times_calls() {
         context.warn(NO_NATIVE_TIMES.to_owned());

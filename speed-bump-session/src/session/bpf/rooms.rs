@@ -1,10 +1,10 @@
-//! How many functions a helper may have, by its purpose.
+//! For how many functions a helper has room, by the helper's purpose.
 
 use crate::{python::helper::Room, session::settings::Settings};
 
-/// For a helper that handles signals and nothing else.
+/// For a helper that only handles signals.
 pub(super) const NO_PYTHON: [Room; 1] = [Room { functions: 1 }];
-/// For children: while there is enough for all, and when there is not.
+/// For children: the first of these that is still available.
 pub(super) const OF_CHILDREN: [Room; 3] = [Room::CHILD, Room::SMALL, Room::MIN];
 
 /// For a process that was named on the command line.

@@ -1,4 +1,4 @@
-//! Python targets that have selected nothing: reported when a session begins, and for a command at its end.
+//! Reports Python targets that have selected nothing: when a session begins, and for a command at its end.
 
 use super::{context::Context, helpers::Helpers, phase::Processes};
 use crate::{
@@ -6,11 +6,11 @@ use crate::{
     stats::report::SessionReport, targets::TargetKind,
 };
 
-/// Warns of Python targets that select nothing, neither in a helper's list nor in a plan; under `strict` that
-/// ends the session. Where no helper was loaded, the user was told before.
+/// Warns of Python targets that select nothing in any process, neither in a helper's list nor in a plan.
+/// Under `strict` this is an error instead. If no helper was loaded, the user was told before.
 ///
 /// # Errors
-/// Under `strict`, all of them.
+/// Under `strict`: all targets that select nothing.
 pub(super) fn check(
     helpers: &Helpers,
     processes: &Processes,
@@ -50,7 +50,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// At the end, tells why targets have selected nothing.
+/// At the end, reports which targets have selected nothing.
 pub(super) fn tell_unselected(report: &SessionReport, context: &mut Context) {
     let selected: Vec<bool> = report.targets.iter().map(|target| !target.functions.is_empty()).collect();
     let targets = context.resolver.targets().iter().zip(selected);

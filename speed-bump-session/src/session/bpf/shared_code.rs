@@ -1,7 +1,7 @@
-//! Functions that share their code under several names: slowing down one slows down all of them.
+//! Finds functions that share their code with others: slowing down one function slows down all of them.
 //!
-//! Linkers merge functions with the same instructions (`--icf`), and programs give several names to one
-//! function. Both look the same in a file.
+//! Linkers merge functions with the same instructions (`--icf`), and programs give one function several
+//! names. Both look the same in a file.
 
 use crate::{
     demangle::for_people,
@@ -9,10 +9,11 @@ use crate::{
     targets::Targets,
 };
 
-/// How many names of one function are given.
+/// The most names of one function that we report.
 const NAMED: usize = 3;
 
-/// Says which other functions a plan slows down that no target selects.
+/// A sentence for each selected function whose code other functions share. Names only functions that no
+/// target selects.
 pub(super) fn shared_code(plan: &Plan, targets: &Targets) -> Vec<String> {
     plan.functions.iter().filter_map(|function| shared(function, targets)).collect()
 }
@@ -36,12 +37,13 @@ fn shared(function: &PlannedFunction, targets: &Targets) -> Option<String> {
     })
 }
 
-/// Another symbol of a function, as people write it, if its name differs and no target selects it.
+/// Another symbol of a function in readable form, if its name really differs and no target selects it.
 fn unasked(function: &PlannedFunction, symbol: &str, targets: &Targets) -> Option<String> {
     let name = &function.selected.name;
     let own = for_people(name).unwrap_or_else(|| name.clone());
     let other = for_people(symbol).unwrap_or_else(|| symbol.to_owned());
-    // Several constructors are one in the source, and a C library exports functions under internal names too.
+    // Several symbols can be one constructor in the source, and a C library also exports functions under
+    // internal names.
     let bare = |name: &str| name.trim_start_matches('_').to_owned();
     if own == other || bare(&own) == bare(&other) || symbol.starts_with("__") {
         return None;

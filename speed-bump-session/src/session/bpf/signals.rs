@@ -1,8 +1,8 @@
-//! The engine `signal` for a session: helpers spin long doses, with a signal for each delay, and the BPF
-//! programs spin the others.
+//! The engine `signal` in a session: helpers spin long delays, with a signal for each delay, and the BPF
+//! programs spin the other delays.
 //!
-//! When signals change their delays, this happens in order: calls with the old delays are no longer delayed,
-//! pending signals are waited for, the helpers are told, and then the new doses take effect.
+//! When signals get other delays, this happens in order: calls with the old delays are no longer delayed,
+//! pending signals are waited for, the helpers get the new delays, and then the new doses take effect.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,22 +35,22 @@ pub(super) struct SessionSignals(Arc<Mutex<Inner>>);
 struct Inner {
     choice: EngineChoice,
     form: Form,
-    /// Whether the program may spin where no signal may be sent.
+    /// Whether the BPF program may spin if no signal may be sent.
     or_spin: bool,
     assigned: Vec<DelaySignal>,
     cost: Nanos,
-    /// Whether any helper has confirmed its signals.
+    /// Whether any helper has confirmed that it handles its signals.
     any_answered: bool,
-    /// Whether the helpers know the signals' present delays.
+    /// Whether the helpers know the present delays of the signals.
     are_told: bool,
     /// All doses, by number.
     doses: BTreeMap<u32, Dose>,
-    /// The blocks shared with helpers, and the processes that they were loaded into.
+    /// The blocks shared with helpers, each with the process into which the helper was loaded.
     blocks: Vec<(Pid, Weak<Block>)>,
 }
 
 impl SessionSignals {
-    /// With these signals; `cost` is the cost of sending one.
+    /// A session with these signals. `cost` is the cost of sending one.
     pub(super) fn new(
         choice: EngineChoice,
         form: Form,
@@ -63,19 +63,19 @@ impl SessionSignals {
         Self(Arc::new(Mutex::new(inner)))
     }
 
-    /// What the helpers are told: the signals, and how long they spin on each.
+    /// What helpers need to know: the signals, and how long they spin on each.
     pub(super) fn for_helpers(&self) -> Vec<(u32, Nanos)> {
         self.lock().for_helpers()
     }
 
-    /// Adds the block of a helper that was loaded: it gets the signals as they are now, and whenever they
-    /// change. `false` where there are none.
+    /// Adds the block of a helper that was loaded. The helper gets the signals as they are now, and whenever
+    /// they change. `false` if the session has no signals.
     pub(super) fn add_block(&self, owner: Pid, block: &Arc<Block>) -> bool {
         let mut inner = self.lock();
         if inner.assigned.is_empty() {
             return false;
         }
-        // They may have changed since the block was made.
+        // The delays may have changed since the block was made.
         if let Err(error) = block.set_signals(&inner.for_helpers()) {
             tracing::debug!("the helper in process {owner} keeps its delays: {error}");
         }
@@ -84,13 +84,13 @@ impl SessionSignals {
         true
     }
 
-    /// A helper has confirmed its signals: its process may be sent signals.
+    /// Records that a helper has confirmed its signals, so that its process may get signals.
     pub(super) fn has_answered(&self) {
         self.lock().any_answered = true;
     }
 
-    /// The signals that processes were sent, where bit N is signal N + 1; `None` if no helper has confirmed
-    /// any.
+    /// The signals that processes may have been sent: bit N is signal N + 1. `None` if no helper has
+    /// confirmed its signals.
     pub(super) fn sent(&self) -> Option<u64> {
         let inner = self.lock();
         let bit = |signal: &DelaySignal| 1_u64 << (signal.number - 1);
@@ -98,7 +98,7 @@ impl SessionSignals {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // No code that holds the lock can panic halfway, so its content is sound.
+        // No code that holds the lock can panic halfway, so the data is consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -109,7 +109,7 @@ impl Inner {
         self.assigned.iter().map(|signal| (signal.number, share(signal.delay))).collect()
     }
 
-    /// The signal that stands for this delay.
+    /// The signal for this delay.
     fn for_delay(&self, delay: Nanos) -> Option<&DelaySignal> {
         self.assigned.iter().find(|signal| signal.delay == delay)
     }
@@ -131,7 +131,8 @@ impl Inner {
         self.choice.engine(delay, self.form) == EngineKind::Signal
     }
 
-    /// The signals that these doses need, in addition to those that were set before.
+    /// The signals after these changes. Signals keep their delays where possible, and get new ones where
+    /// doses need them.
     fn reassigned(&self, changes: &[NumberedDose]) -> Result<Vec<DelaySignal>, SetError> {
         let is_new =
             |(_, dose): &NumberedDose| self.is_signalled(dose.delay) && self.for_delay(dose.delay).is_none();
@@ -154,7 +155,7 @@ impl Inner {
         }
     }
 
-    /// As [`reassigned`](Self::reassigned), but refuses doses that this kernel cannot deliver with them.
+    /// As [`reassigned`](Self::reassigned), but refuses doses that this kernel cannot deliver.
     fn checked(&self, changes: &[NumberedDose]) -> Result<Vec<DelaySignal>, SetError> {
         let assigned = self.reassigned(changes)?;
         for (_, dose) in changes {
@@ -166,8 +167,8 @@ impl Inner {
         Ok(assigned)
     }
 
-    /// Gives the session's signals to other delays, where these doses need that. Calls with the previous
-    /// delays are not delayed from here on, until their new doses take effect.
+    /// Gives the session's signals other delays, if these doses need that. From now on, calls with the
+    /// previous delays are not delayed, until their new doses take effect.
     fn pause(&mut self, bpf: &BpfDoses, doses: &[NumberedDose]) -> Result<UnderWay, SetError> {
         let assigned = self.checked(doses)?;
         if assigned == self.assigned {
@@ -192,7 +193,7 @@ impl Inner {
         Ok(UnderWay { signals, processes: self.blocks.iter().map(|(owner, _)| *owner).collect() })
     }
 
-    /// Tells the helpers the signals' present delays, if they do not know them yet.
+    /// Tells the helpers the present delays of the signals, if they do not know them yet.
     fn tell(&mut self) {
         if std::mem::replace(&mut self.are_told, true) {
             return;
@@ -225,7 +226,7 @@ impl Policies for SignalDoses {
 
     fn set(&mut self, doses: &[NumberedDose]) -> Result<Nanos, SetError> {
         let mut signals = self.signals.lock();
-        // Does nothing if it was called before.
+        // Waits here only if the caller has not called `pause` itself.
         signals.pause(&self.bpf, doses)?.wait();
         signals.tell();
         let policies: Vec<_> = doses.iter().map(|(number, dose)| (*number, signals.policy(*dose))).collect();

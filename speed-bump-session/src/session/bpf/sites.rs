@@ -1,4 +1,4 @@
-//! The session's probe sites: each has one index, in all processes that it is attached in.
+//! The session's probe sites. Each site has one index, in all processes to which it is attached.
 
 use std::collections::HashMap;
 
@@ -12,8 +12,8 @@ use crate::{
     units::FileOffset,
 };
 
-/// The costs of probes. If a session begins without probes, they are measured for the first one, and the
-/// engine gets them.
+/// The costs of probes. If the session began without probes, they are measured for the first probe, and
+/// passed on to the engine.
 pub(super) fn costs<'a>(resolver: &'a Resolver, engine: &mut BpfEngine) -> Result<&'a CostTable, MapError> {
     if resolver.costs().known().is_none() {
         engine.set_coldness(resolver.calibration().coldness())?;
@@ -24,7 +24,7 @@ pub(super) fn costs<'a>(resolver: &'a Resolver, engine: &mut BpfEngine) -> Resul
 /// Two sites with the same key are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SiteKey {
-    /// As mappings give it: the same, however the file was opened.
+    /// The file's number in mappings: it is the same for every way of opening the file.
     pub(super) file: FileIdentity,
     pub(super) offset: FileOffset,
     pub(super) semaphore: Option<FileOffset>,
@@ -32,7 +32,7 @@ pub(super) struct SiteKey {
     pub(super) function: u32,
 }
 
-/// Indices by site.
+/// The index of each site.
 #[derive(Debug)]
 pub(super) struct SiteTable {
     indices: HashMap<SiteKey, u32>,
@@ -40,15 +40,15 @@ pub(super) struct SiteTable {
 }
 
 impl SiteTable {
-    /// An empty table with room for as many as the engine's maps.
+    /// An empty table, with room for the same number of sites as the engine's maps.
     pub(super) fn new(capacity: u32) -> Self {
         Self { indices: HashMap::new(), capacity }
     }
 
-    /// The index of a site that stands for `function`, and whether it is new.
+    /// The index of a site of `function`, and whether it is new.
     ///
     /// # Errors
-    /// [`SessionError::Full`].
+    /// [`SessionError::Full`] if there is no room.
     pub(super) fn enter(&mut self, site: &PlannedSite, function: u32) -> Result<(u32, bool), SessionError> {
         let PlannedSite { ref file, offset, semaphore, program, .. } = *site;
         self.enter_key(SiteKey { file: file.identity(), offset, semaphore, program, function })

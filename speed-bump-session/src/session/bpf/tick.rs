@@ -1,4 +1,4 @@
-//! Periodic checks of what is not announced.
+//! Periodic checks, for changes that nobody announces.
 
 use std::time::{Duration, Instant};
 
@@ -17,30 +17,30 @@ use crate::units::Nanos;
 
 /// How often to search for children and replaced images if the kernel does not announce them.
 pub const LOOK_FOR_PROCESSES: Duration = Duration::from_millis(100);
-/// How often the fault counters are read.
+/// How often the counters of faults are read.
 const LOOK_FOR_FAULTS: Duration = Duration::from_secs(1);
 
-/// The times of the periodic checks, and what they have reported.
+/// Time of each periodic check, and what it has reported.
 #[derive(Debug)]
 pub(super) struct Checks {
     /// Whether the kernel announces forks and execs.
     pub(super) are_announced: bool,
     processes: Instant,
     faults: Instant,
-    /// Events that were lost.
+    /// The number of lost events.
     lost: u64,
-    /// Decisions of the BPF programs that were left out.
+    /// The number of lost decisions of the BPF programs.
     missed: u64,
 }
 
 impl Checks {
-    /// All checks begin now.
+    /// The first checks are due an interval from now.
     pub(super) fn new(are_announced: bool) -> Self {
         let now = Instant::now();
         Self { are_announced, processes: now, faults: now, lost: 0, missed: 0 }
     }
 
-    /// Handles what changed since the last call; cheap when nothing did.
+    /// Handles what has changed since the last call. It is cheap if nothing has.
     pub(super) fn tick(&mut self, coverage: &mut Coverage) {
         let Coverage { context, processes, engines } = coverage;
         if let Some(probes) = &mut engines.probes {
@@ -58,7 +58,7 @@ impl Checks {
         }
         let lapsed = coverage.engines.window.take_lapsed();
         if lapsed > Nanos(0) {
-            // With the duration, each would be another warning.
+            // The warning for the user gives no duration, so that the same text is not reported again.
             tracing::warn!("delays were not renewed for {lapsed}");
             coverage.context.warn(
                 "the tool itself was held up for seconds, and delayed no calls meanwhile: they are in \
@@ -73,7 +73,7 @@ impl Checks {
         }
     }
 
-    /// Handles what has happened already, at the end.
+    /// At the end of the session, handles everything that has happened so far.
     pub(super) fn catch_up(&mut self, coverage: &mut Coverage) {
         if let Some(probes) = &mut coverage.engines.probes {
             decisions::tell(&mut probes.engine, &coverage.context.state);
@@ -82,7 +82,8 @@ impl Checks {
         look_at_untimed(coverage);
     }
 
-    /// Warns of faults that the BPF programs counted, and makes up for those that can be.
+    /// Warns of faults that the BPF programs counted. If events were lost, finds what they would have
+    /// announced.
     fn look_for_faults(&mut self, coverage: &mut Coverage) {
         let Coverage { context, processes, engines } = coverage;
         let Some(probes) = &mut engines.probes else { return };
@@ -117,14 +118,14 @@ impl Checks {
     }
 }
 
-/// Reads how many calls of native functions are in no time, if any are timed.
+/// Reads how many native calls have no time, if native calls are timed.
 fn look_at_untimed(Coverage { context, engines, .. }: &mut Coverage) {
     if let (Some(probes), true) = (&engines.probes, context.resolver.times_calls()) {
         probes.look_at_untimed(&mut context.state);
     }
 }
 
-/// Finds what would be announced otherwise: replaced images, and children.
+/// Finds replaced images and children, which the kernel may not have announced.
 fn look_for_processes(coverage: &mut Coverage) {
     let is_replaced =
         |covered: &Covered| covered.image.as_ref().is_some_and(|image| covered.process.has_replaced(image));
@@ -137,8 +138,8 @@ fn look_for_processes(coverage: &mut Coverage) {
     }
 }
 
-/// Finds children through /proc. A child that is found here has had time to exec, so it gets a plan of its
-/// own.
+/// Finds children through /proc. A child that is found here has had time to execute a program, so it gets its
+/// own plan.
 pub(super) fn look_for_children(coverage: &mut Coverage) {
     let roots = coverage.context.state.roots.clone();
     for root in roots {

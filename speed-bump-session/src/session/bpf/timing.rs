@@ -1,8 +1,8 @@
-//! `--times` of native functions: the sites where their calls end.
+//! `--times` for native functions: the sites at which their calls end.
 //!
-//! Timing can be switched off while the session runs: then no beginning of a call is remembered, and there
-//! are no probes where calls end. It cannot be switched on again: a call in progress when timing ended could
-//! be mistaken for one that ends later.
+//! Timing can be switched off while the session runs. Then the beginnings of calls are not recorded, and no
+//! probes are attached at exits. It cannot be switched on again: a call that was in progress when timing
+//! stopped could be mistaken for one that ends later.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -25,13 +25,13 @@ use crate::{
     stats::times::{Untimed, not_timed},
 };
 
-/// Where the calls of timed functions end.
+/// The exits of the timed functions.
 #[derive(Debug)]
 pub(super) struct Exits {
     ended: HashMap<u32, Ended>,
-    /// By the site of the entry: the value of [`SiteArguments::way_ns`] while calls are timed.
+    /// For each entry site: the value of [`SiteArguments::way_ns`] while calls are timed.
     entries: BTreeMap<u32, u32>,
-    /// The functions.
+    /// The timed functions.
     functions: BTreeSet<u32>,
     phase: TimingPhase,
 }
@@ -40,22 +40,22 @@ pub(super) struct Exits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TimingPhase {
     Later,
-    /// There are probes where calls end, and no beginnings are remembered yet.
+    /// Probes at exits are attached, and the beginnings of calls are not recorded yet.
     Attaching,
     On,
     Over,
 }
 
-/// The functions that end at a site.
+/// The function whose calls end at a site.
 #[derive(Clone, Debug)]
 struct Ended {
-    /// Where the calls begin.
+    /// The index of the site where its calls begin.
     entry: u32,
     function: u32,
     selected: Arc<SelectedFunction>,
 }
 
-/// A site where calls begin, with the session's indices.
+/// A site at which calls begin, with its indices in the session.
 pub(super) struct EntrySite<'a> {
     pub(super) planned: &'a PlannedSite,
     pub(super) index: u32,
@@ -70,12 +70,13 @@ impl Exits {
         Self { ended, entries, functions, phase }
     }
 
-    /// Whether there are to be probes where calls end.
+    /// Whether probes at exits should be attached now.
     pub(super) fn are_attached(&self) -> bool {
         matches!(self.phase, TimingPhase::Attaching | TimingPhase::On)
     }
 
-    /// [`SiteArguments::way_ns`] of a new site, for which this is the value while calls are timed.
+    /// The present value of [`SiteArguments::way_ns`] for a new site. `way_ns` is its value while calls are
+    /// timed.
     pub(super) fn remembered(&mut self, entry: u32, way_ns: u32) -> u32 {
         if way_ns > 0 {
             self.entries.insert(entry, way_ns);
@@ -83,10 +84,10 @@ impl Exits {
         if self.phase == TimingPhase::On { way_ns } else { 0 }
     }
 
-    /// From here on calls of native functions get probes where they end.
+    /// From now on, native functions get probes at their exits.
     ///
     /// # Errors
-    /// They had such probes before.
+    /// Native calls were timed before in this session.
     pub(super) fn begin(&mut self) -> Result<(), SessionError> {
         match self.phase {
             TimingPhase::Over if !self.entries.is_empty() => Err(SessionError::Retarget(
@@ -100,10 +101,10 @@ impl Exits {
         }
     }
 
-    /// Starts or stops remembering the beginnings of calls.
+    /// Starts or stops recording the beginnings of calls.
     ///
     /// # Errors
-    /// The kernel refuses it.
+    /// The kernel refuses the change.
     pub(super) fn remember(&mut self, on: bool, engine: &mut BpfEngine) -> Result<(), SessionError> {
         self.phase = if on { TimingPhase::On } else { TimingPhase::Over };
         for function in self.functions.iter().filter(|_| on) {
@@ -117,7 +118,7 @@ impl Exits {
         Ok(())
     }
 
-    /// The sites where the calls that a site sees end. The engine is told of new ones.
+    /// The exits that belong to an entry site, with their indices. Tells the engine about new ones.
     ///
     /// # Errors
     /// There is no room for them.
@@ -164,8 +165,8 @@ impl Exits {
         Ok(of_calls)
     }
 
-    /// The kernel refuses a probe where the calls of a function end: they are not timed. Returns the warning;
-    /// `None` if it is a site where calls begin.
+    /// Handles the kernel's refusal of a probe at an exit: the function's calls are not timed. Returns the
+    /// warning; `None` if the site is no exit.
     pub(super) fn take_refused(
         &mut self,
         refused: &RefusedSite,
@@ -189,7 +190,7 @@ impl Exits {
     }
 }
 
-/// How many calls of native functions are in no time; `None` if unknown.
+/// How many native calls have no time; `None` if unknown.
 pub(super) fn native_untimed(engine: &BpfEngine) -> Option<Untimed> {
     let faults = engine.faults().ok()?;
     let count = |fault: Fault| faults.get(fault as usize).copied().unwrap_or(0);
@@ -200,12 +201,13 @@ pub(super) fn overhead_ns(costs: &CostTable, kind: SiteKind) -> u32 {
     u32::try_from(costs.cost(kind).overhead.0).unwrap_or(u32::MAX)
 }
 
-/// [`SiteArguments::way_ns`] at a site of this kind: 0 where calls are not timed.
+/// [`SiteArguments::way_ns`] for a site of this kind; 0 if its calls are not timed.
 pub(super) fn way_ns(costs: &CostTable, site: &PlannedSite) -> u32 {
     let overhead = |kind| overhead_ns(costs, kind);
     match site.timing {
         Timing::NotAsked | Timing::Impossible(_) => 0,
-        // The time to leave the kernel's fast path, and to enter it through a breakpoint.
+        // The call leaves the kernel on the optimised path, and its end enters through a breakpoint. Each
+        // takes half of the overhead of such a probe.
         Timing::Exits(_) if site.kind == SiteKind::Nop5 => {
             (overhead(SiteKind::Nop5) / 2).saturating_add(overhead(SiteKind::Nop) / 2).max(1)
         }

@@ -1,4 +1,5 @@
-//! When calls are delayed: opens, renews and closes the window of a session's doses.
+//! The window of a session's doses: the time in which calls are delayed. It is opened, renewed and closed
+//! here.
 
 use std::{io, sync::Arc, time::Instant};
 
@@ -11,37 +12,37 @@ use crate::{
     units::Nanos,
 };
 
-/// The window. It is closed until it is opened, and then stays open as long as it is renewed.
+/// The window. Once it is open, it stays open as long as it is renewed.
 #[derive(Debug)]
 pub(super) struct Window {
     switch: Arc<PolicySwitch>,
     renewal: Renewal,
-    /// How long the processes had waited when it opened.
+    /// How long the processes had waited when the window opened.
     waiting: Option<Waiting>,
 }
 
 impl Window {
-    /// Renews doses from here on.
+    /// Starts to renew doses. The window is still closed.
     ///
     /// # Errors
-    /// No thread can be started.
+    /// The thread cannot be started.
     pub(super) fn start(switch: &Arc<PolicySwitch>) -> io::Result<Self> {
         let renewal = Renewal::start(Arc::clone(switch))?;
         Ok(Self { switch: Arc::clone(switch), renewal, waiting: None })
     }
 
-    /// Sets policies and the window, from any thread.
+    /// The switch that sets policies and the window. Any thread may use it.
     pub(super) fn switch(&self) -> &Arc<PolicySwitch> {
         &self.switch
     }
 
-    /// `start_after` counts from here on.
+    /// Opens the window. `start_after` counts from now on.
     pub(super) fn open<'a>(&mut self, processes: impl Iterator<Item = &'a Process>, state: &mut State) {
         self.waiting = Some(Waiting::read(processes));
         self.came_round();
         // Attaching may have taken so long that the doses have expired.
         self.renewal.renew();
-        // Nothing was delayed until now.
+        // Nothing was delayed until now, so no dose was missed.
         self.renewal.take_lapsed();
         state.started = Instant::now();
         let start_ns = now().0.saturating_add(Nanos::from(state.start_after).0);
@@ -52,27 +53,27 @@ impl Window {
         self.switch.open(Nanos(start_ns), Nanos(end_ns));
     }
 
-    /// Whether it was opened.
+    /// Whether the window was opened.
     pub(super) fn was_opened(&self) -> bool {
         self.waiting.is_some()
     }
 
-    /// The event loop came round: doses stay in force.
+    /// Records that the event loop came round, so that doses stay in force.
     pub(super) fn came_round(&self) {
         self.renewal.came_round();
     }
 
-    /// How long doses were not renewed because the event loop did not come round, since the last call.
+    /// For how long, since the last call, doses were not renewed because the event loop did not come round.
     pub(super) fn take_lapsed(&self) -> Nanos {
         self.renewal.take_lapsed()
     }
 
-    /// From here on nothing is delayed any more.
+    /// Stops all delays.
     pub(super) fn close(&self) {
         self.switch.stop();
     }
 
-    /// How long the processes had waited when it opened; only the first caller gets it.
+    /// How long the processes had waited when the window opened. Only the first call returns it.
     pub(super) fn take_waiting(&mut self) -> Option<Waiting> {
         self.waiting.take()
     }

@@ -19,11 +19,11 @@ use crate::{
     sys::bpf,
 };
 
-/// The maps of a loaded object; each stays here until it is taken.
+/// The maps of a loaded object. Each stays here until it is taken.
 pub(in crate::engine::bpf) struct Maps(HashMap<String, Map>);
 
 impl Maps {
-    /// The maps that are left in a loaded object.
+    /// Takes over the maps of a loaded object.
     pub(super) fn new(mut ebpf: Ebpf) -> Self {
         let names: Vec<String> = ebpf.maps().map(|(name, _)| name.to_owned()).collect();
         Self(names.into_iter().filter_map(|name| ebpf.take_map(&name).map(|map| (name, map))).collect())
@@ -33,22 +33,22 @@ impl Maps {
         self.0.iter().map(|(name, map)| (name.as_str(), map))
     }
 
-    /// A map that stays here.
+    /// Returns a map, which stays here.
     pub(in crate::engine::bpf) fn get(&self, name: &'static str) -> Result<&Map, EngineError> {
         self.0.get(name).ok_or(EngineError::NoMap { name })
     }
 
-    /// Takes a map.
+    /// Takes a map out.
     pub(in crate::engine::bpf) fn take(&mut self, name: &'static str) -> Result<Map, EngineError> {
         self.0.remove(name).ok_or(EngineError::NoMap { name })
     }
 }
 
-/// Settings of an object's maps that replace the compiled ones.
+/// Sizes and constants that replace the compiled ones.
 pub(super) struct MapSettings {
-    /// Number of elements, by map.
+    /// The number of elements of each map.
     entries: Vec<(&'static str, u32)>,
-    /// The programs' constants.
+    /// The values of the programs' constants.
     constants: Vec<(&'static str, Vec<u8>)>,
 }
 
@@ -118,7 +118,7 @@ impl MapSettings {
                 if !contents.is_empty() {
                     bpf::set_first_element(data.fd().as_fd(), element_bytes, &contents)?;
                 }
-                // The verifier treats it as constant only if it can no longer change.
+                // The verifier treats a map as constant only if it can no longer change.
                 if is_read_only { bpf::freeze(data.fd().as_fd()) } else { Ok(()) }
             };
             set().map_err(|error| EngineError::Contents { name: name.clone(), error })?;
@@ -133,7 +133,7 @@ impl MapSettings {
     /// aya's loader, with the same settings.
     pub(super) fn loader(&self) -> EbpfLoader<'_> {
         let mut loader = EbpfLoader::new();
-        // These programs do not need the kernel's type information, which takes milliseconds to read.
+        // These programs do not need the kernel's type information. Reading it takes milliseconds.
         loader.btf(None);
         for (name, bytes) in &self.constants {
             loader.override_global(name, bytes.as_slice(), true);
@@ -145,20 +145,21 @@ impl MapSettings {
     }
 }
 
-/// Threads that are timed at the same time.
+/// The most threads that can be timed at the same time.
 const TIMED_THREADS: u32 = 2_048;
-/// Threads with delays in a window, where delays are bounded: those of 64 processes with 512 threads. Each
-/// takes some 90 bytes.
+/// The most threads that can have delays in a window, where delays are bounded: 512 threads in each of 64
+/// processes. Each takes some 90 bytes.
 const BOUNDED_THREADS: u32 = 32_768;
-/// Elements that each processor keeps to itself (kernel/bpf/bpf_lru_list.c, `LOCAL_FREE_TARGET`).
+/// The number of elements that each processor keeps for itself (kernel/bpf/bpf_lru_list.c,
+/// `LOCAL_FREE_TARGET`).
 const KEPT_BY_PROCESSOR: u32 = 128;
 
-/// How many elements have room for so many threads.
+/// The number of elements that a map needs so that this number of threads fits in.
 fn threads(count: u32) -> u32 {
     processors().saturating_mul(KEPT_BY_PROCESSOR).saturating_add(count)
 }
 
-/// The kinds of maps in the object.
+/// Wraps a map in the type for its kind; `None` for kinds that the object does not use.
 fn as_map(kind: u32, data: MapData) -> Option<Map> {
     let kind = bpf_map_type::try_from(kind).ok()?;
     Some(match kind {
@@ -172,7 +173,7 @@ fn as_map(kind: u32, data: MapData) -> Option<Map> {
     })
 }
 
-/// A map of one of these kinds.
+/// The data of a map of one of these kinds.
 pub(super) fn data_of(map: &Map) -> Option<&MapData> {
     match map {
         Map::Array(data)

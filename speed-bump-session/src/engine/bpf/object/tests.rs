@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-//! Checks how kernels other than the one that runs the tests treat the object.
+//! Checks how other kernels than the present one treat the object.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -9,8 +9,8 @@ use speed_bump_abi::maps;
 
 use super::{LOGGING_OBJECT, OBJECT};
 
-/// `MAX_BPF_STACK` (include/linux/filter.h): the most stack for a program and all functions that it calls.
-/// Since 6.13 some programs may use more.
+/// `MAX_BPF_STACK` (include/linux/filter.h): the most stack for a program together with all functions that it
+/// calls. Since 6.13 some programs may use more.
 const STACK_BYTES: i32 = 512;
 
 /// Opcodes (Documentation/bpf/standardization/instruction-set.rst).
@@ -18,8 +18,8 @@ const MOVE: u8 = 0xbf;
 const ADD_CONSTANT: u8 = 0x07;
 const CALL: u8 = 0x85;
 const LOAD_WIDE: u8 = 0x18;
-/// `BPF_PSEUDO_CALL` and `BPF_PSEUDO_FUNC` (include/uapi/linux/bpf.h): a call of a function of the object,
-/// and its address.
+/// `BPF_PSEUDO_CALL` and `BPF_PSEUDO_FUNC` (include/uapi/linux/bpf.h): a call of a function in the object,
+/// and the address of a function.
 const PSEUDO_CALL: u8 = 1;
 const PSEUDO_FUNCTION: u8 = 4;
 const FRAME_POINTER: u8 = 10;
@@ -27,7 +27,7 @@ const FRAME_POINTER: u8 = 10;
 /// `BPF_FUNC_tail_call` (include/uapi/linux/bpf.h).
 const TAIL_CALL: i32 = 12;
 
-/// The objects with the functions of each program.
+/// The objects. Each program is linked with the functions that it uses.
 fn linked() -> [Object; 2] {
     [OBJECT, LOGGING_OBJECT].map(|bytes| {
         let mut object = Object::parse(bytes).unwrap();
@@ -37,7 +37,7 @@ fn linked() -> [Object; 2] {
     })
 }
 
-/// The functions of a linked program, by position: how much stack each uses, and which functions it calls.
+/// For each function of a linked program, by position: how much stack it uses, and which functions it calls.
 fn functions(program: &[bpf_insn]) -> BTreeMap<usize, (i32, BTreeSet<usize>)> {
     let target = |at: usize, instruction: &bpf_insn| {
         let own = (instruction.code == CALL && instruction.src_reg() == PSEUDO_CALL)
@@ -52,7 +52,7 @@ fn functions(program: &[bpf_insn]) -> BTreeMap<usize, (i32, BTreeSet<usize>)> {
         let (stack, calls) = functions.entry(start).or_default();
         calls.extend(target(at, instruction));
         let address = match instruction.code & 7 {
-            // Loads, and stores of constants and registers.
+            // Loads from the stack, and stores of constants and registers.
             1 if instruction.src_reg() == FRAME_POINTER => i32::from(instruction.off),
             2 | 3 if instruction.dst_reg() == FRAME_POINTER => i32::from(instruction.off),
             7 if instruction.code == MOVE && instruction.src_reg() == FRAME_POINTER => {
@@ -67,8 +67,8 @@ fn functions(program: &[bpf_insn]) -> BTreeMap<usize, (i32, BTreeSet<usize>)> {
     functions
 }
 
-/// The deepest stack below a function, with each frame rounded up as in kernel/bpf/verifier.c
-/// (`check_max_stack_depth`).
+/// The stack of a function and the deepest chain of functions that it calls. Each frame is rounded up as in
+/// kernel/bpf/verifier.c (`check_max_stack_depth`).
 fn depth(functions: &BTreeMap<usize, (i32, BTreeSet<usize>)>, at: usize) -> i32 {
     let (own, calls) = &functions[&at];
     let below = calls.iter().map(|called| depth(functions, *called)).max().unwrap_or(0);
@@ -100,7 +100,7 @@ fn needs_no_more_stack(object: &Object) {
         assert!(depth <= STACK_BYTES, "{name}: {depth} bytes");
         assert!(depth >= 32, "{name}: {depth} bytes");
     }
-    // Otherwise the test has misread the program.
+    // If these numbers are lower, the test has misread the program.
     assert!(object.programs.len() >= 4 && calls >= 8, "{calls} calls");
 }
 
@@ -133,7 +133,7 @@ fn programs_for_older_kernels_hold_nothing_that_came_later() {
 }
 
 fn holds_nothing_that_came_later(object: &Object) {
-    /// `BPF_FUNC_loop`, and what comes after (include/uapi/linux/bpf.h).
+    /// `BPF_FUNC_loop`, and all newer helper functions (include/uapi/linux/bpf.h).
     const LATER: std::ops::RangeFrom<i32> = 181..;
     let bounded = [maps::PROGRAM_SITE_BOUNDED, maps::PROGRAM_PYTHON_BOUNDED, maps::PROGRAM_EXEC_BOUNDED];
     for name in bounded.into_iter().chain([maps::PROGRAM_FORK]) {

@@ -13,7 +13,7 @@ use speed_bump_abi::Bound;
 
 use super::*;
 
-/// A switch with files in place of maps, and the file of the control words.
+/// A switch with files in place of maps, and the file with the control words.
 fn switch(policies: u32) -> (PolicySwitch, File) {
     let words = |length: usize| {
         let file = tempfile::tempfile().unwrap();
@@ -74,7 +74,7 @@ fn the_words_are_those_that_the_programs_read() {
     assert_eq!(control(), Control { stop: 1, generation: 1, ..open }, "a stop is for good");
 }
 
-/// As a BPF program reads it.
+/// Reads a policy in the same way as a BPF program.
 fn read(switch: &PolicySwitch, number: u32) -> Policy {
     let row = |generation| {
         let mut words = [0; Policy::WORDS];
@@ -117,12 +117,12 @@ fn who_reads_meanwhile_finds_no_half_of_a_policy() {
     assert!(reading.join().unwrap() <= 100_000);
 }
 
-/// A few policies of five, by number and delay.
+/// Some of five policies, with their delays.
 fn some() -> impl Strategy<Value = Vec<(u32, u64)>> {
     prop::collection::vec((0_u32..5, 1_u64..9), 0..4)
 }
 
-/// Files in memory in place of a helper's block.
+/// Takes the place of a helper's block.
 #[derive(Debug, Default)]
 struct Copy {
     rows: Mutex<BTreeMap<u32, Policy>>,

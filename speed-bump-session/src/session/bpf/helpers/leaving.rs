@@ -1,4 +1,4 @@
-//! Helpers that go: each with the last of its processes, and all at the end of the session.
+//! How helpers leave: each with the last of its processes, and all at the end of the session.
 
 use std::{thread, time::Instant};
 
@@ -15,8 +15,8 @@ use crate::{
 };
 
 impl AtWork {
-    /// When the process that a helper was loaded into has ended, tells the processes forked from it that the
-    /// session is over: no one else does.
+    /// Ends the session in the processes that were forked from the owner, if the owner has ended: no other
+    /// code tells them.
     fn end_for_orphans(&self, id: HelperId, processes: &Processes) {
         let owner = processes.get(self.owner);
         let is_there = owner.is_some_and(|owner| owner.helper.id() == Some(id) && owner.process.is_alive());
@@ -28,9 +28,9 @@ impl AtWork {
         }
     }
 
-    /// Whether it should have left and has not.
+    /// Whether the helper should have left and has not.
     fn is_late(&self, processes: &Processes) -> bool {
-        // Its process may not have been covered yet.
+        // The helper's process may not have been covered yet.
         let is_alive = match processes.get(self.owner) {
             Some(owner) => owner.process.is_alive(),
             None => Process::open(self.owner).is_ok_and(|owner| owner.is_alive()),
@@ -40,7 +40,8 @@ impl AtWork {
 }
 
 impl Helpers {
-    /// A process with this helper is no longer covered. With the last such process the helper leaves.
+    /// Is called when a process with this helper is no longer covered. The helper leaves with its last
+    /// process.
     pub(in crate::session::bpf) fn release(
         &mut self,
         id: HelperId,
@@ -53,15 +54,15 @@ impl Helpers {
         self.listen_to(id, context);
         if let Some(at_work) = self.at_work.remove(&id) {
             at_work.end_for_orphans(id, processes);
-            // While its block still exists: its counts stay in the report.
+            // The block still exists here, so the range's counts go to the report.
             context.give_back(at_work.range);
         }
     }
 
-    /// Ends sending signals; where none is pending, helpers may restore their handlers.
+    /// Stops sending signals. When none is pending in a process, its helper may restore the handlers.
     pub(in crate::session::bpf) fn end_signals(&mut self, processes: &mut Processes) {
         let Some(sent) = self.signals.as_ref().and_then(|signals| signals.sent()) else { return };
-        // The programs are removed with the links, and no thread is in a program any more.
+        // Removing the links removes the programs. After that, no thread is in a program any more.
         for (_, covered) in processes.iter_mut() {
             covered.attachments.clear();
         }
@@ -76,10 +77,10 @@ impl Helpers {
         }
     }
 
-    /// Makes all helpers leave, and waits for them for a limited time; probes go on counting meanwhile. A
+    /// Makes all helpers leave, and waits for them for a limited time. Probes go on counting meanwhile. A
     /// second request to stop ends the wait.
     pub(in crate::session::bpf) fn send_away(&mut self, processes: &mut Processes, context: &mut Context) {
-        // Those that are still being loaded must be loaded before they can leave.
+        // Helpers that are still being loaded must be loaded before they can leave.
         for (_, covered) in processes.iter_mut() {
             if matches!(covered.helper, HelperPhase::Joining(_)) {
                 covered.helper = HelperPhase::Absent;
