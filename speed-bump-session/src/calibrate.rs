@@ -1,8 +1,9 @@
-//! CostTable: the cost of a probe on this machine, by the kind of instruction at its site.
+//! Measures the costs of probes on this machine, by the kind of instruction at their site.
 //!
-//! Measured on stubs of our own and not taken from a table: kernels differ by a factor of twenty in which
-//! instructions they emulate. The result corrects every delay, so that the requested delay is delivered. It
-//! is [kept] until the machine reboots, and each session [checks](check) the costs that it needs.
+//! We measure them on stubs of our own, and have no fixed table: kernels emulate different instructions, and
+//! that changes a cost by a factor of twenty. The costs correct every delay, so that the requested delay is
+//! delivered. They are [kept] until the machine reboots, and each session [checks](check) the costs that it
+//! needs.
 
 pub(crate) mod counter;
 pub mod kept;
@@ -39,28 +40,33 @@ use crate::{
 pub use signal::measure_signal;
 use stubs::Stub;
 
-/// The delay for measuring the constant surplus of a spin: long enough that the loop runs, short enough for a
-/// fast start.
+/// The delay for measuring the constant surplus of a delay: long enough that the loop runs, and short enough
+/// for a fast start.
 const TRIAL_DELAY: Nanos = Nanos(3_000);
-/// Calls of each stub; the median counts. Each call is timed on its own: if a busy thread shares the
-/// processor and preempts us every 50 us, it spoils nearly every batch of calls, but only few calls.
+/// How often each stub is called. The median call counts. Each call is timed on its own: if a busy thread
+/// shares the processor and preempts us every 50 us, it disturbs nearly every batch of calls, but only few
+/// single calls.
 const CALLS: usize = 200;
-/// How often we repeat that. The smallest median counts: other users of the machine can only add time.
+/// How often these calls are repeated. The smallest median counts: other users of the machine can only add
+/// time.
 const ROUNDS: usize = 2;
-/// Calls of each stub for checking whether kept costs still hold, and how often the check may fail.
+/// How often each stub is called to check a kept cost, and how often the check may fail before the cost is
+/// measured again.
 const CHECK_CALLS: usize = 48;
 const CHECKS: usize = 2;
-/// Calls of each stub before that: the first one optimises the site, the others warm the caches.
+/// How often each stub is called before timing starts: the first call optimises the site, the others warm the
+/// caches.
 const FIRST_CALLS: usize = 8;
-/// The stub for measuring the way into and back from a trap: a common kind.
+/// The stub for measuring the way into a trap and back: a common kind.
 const EVERYDAY: SiteKind = SiteKind::Push;
-/// Bytes touched between two calls: more than a first-level cache, less than a second-level one.
+/// The number of bytes that we touch between two calls: more than a first-level cache, less than a
+/// second-level one.
 const WORKING_SET: usize = 256 << 10;
-/// Bytes of a cache line.
+/// The size of a cache line in bytes.
 const CACHE_LINE: usize = 64;
 
-/// Held while stubs are probed and called. The thread that removes the last probes from them keeps it: that
-/// takes the kernel some 30 ms, and other threads need not wait for it.
+/// Is held while stubs are probed and called. Contains the thread that removes the former probes from the
+/// stubs: that takes the kernel about 30 ms, and need not hold up the caller.
 static ALONE: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 
 /// Why the machine could not be calibrated.
@@ -75,7 +81,7 @@ pub enum CalibrateError {
     /// The kernel refused one of our own stubs.
     #[error("the kernel refuses a uprobe on our own {kind} stub: {error}")]
     Refused {
-        /// Its kind.
+        /// The kind of the stub.
         kind: SiteKind,
         /// The kernel's error.
         error: io::Error,
@@ -95,9 +101,9 @@ pub enum CalibrateError {
     /// The stubs were called, and the probes did not count the calls.
     #[error("uprobes on our own process count {counted} of {made} calls; this kernel's uprobes do not work")]
     Miscounted {
-        /// Calls that the probes counted.
+        /// The number of calls that the probes counted.
         counted: u64,
-        /// The calls made.
+        /// The number of calls that we made.
         made: u64,
     },
 }
@@ -114,13 +120,13 @@ impl From<MapError> for CalibrateError {
     }
 }
 
-/// Measures this machine, which has this kernel. Takes half a second.
+/// Measures this machine. `kernel` is its kernel. Takes half a second.
 ///
 /// # Errors
-/// Missing privilege, or a kernel on which uprobes do not work.
+/// We lack a privilege, or uprobes do not work on this kernel.
 pub fn measure(kernel: &KernelFacts) -> Result<CostTable, CalibrateError> {
     match Bench::new(Form::Multi, None, CALLS, |_| true).and_then(|bench| {
-        // Up to 6.9 the link's process filter compares thread ids.
+        // Up to 6.9, links for one process only see its main thread.
         Ok(bench.covers_threads()?.then_some(bench))
     }) {
         Ok(Some(bench)) => return bench.measure(),
@@ -130,21 +136,22 @@ pub fn measure(kernel: &KernelFacts) -> Result<CostTable, CalibrateError> {
     measure_form(Form::single(kernel))
 }
 
-/// The same with programs in this form.
+/// Measures this machine with programs in this form.
 ///
 /// # Errors
-/// As [`measure`].
+/// See [`measure`].
 pub fn measure_form(form: Form) -> Result<CostTable, CalibrateError> {
     Bench::new(form, None, CALLS, |_| true)?.measure()
 }
 
-/// Checks whether kept costs still hold, for probes on these kinds of instructions, and measures again those
-/// that do not. Returns whether there were any.
+/// Checks the kept costs of probes on these kinds of instructions. Measures again those that no longer hold.
+/// Returns whether there were any.
 ///
-/// `signals`: the kernel's offsets, if the session needs signals; their cost is checked or measured last.
+/// `signals` are the kernel's offsets, if the session needs signals. The cost of signals is checked or
+/// measured last.
 ///
 /// # Errors
-/// As [`measure`] and [`measure_signal`].
+/// See [`measure`] and [`measure_signal`].
 pub fn check(
     costs: &mut CostTable,
     kinds: &BTreeSet<SiteKind>,
@@ -159,34 +166,35 @@ pub fn check(
     Ok(has_changed)
 }
 
-/// Whether a measured cost differs from the kept one: less by more than a sixteenth and 30 ns, or more than
-/// twice as much. A single step varies by half from one moment to the next.
+/// Whether a measured cost differs from the kept one: it is lower by more than a sixteenth and 30 ns, or more
+/// than twice as high. For a single step, half the cost is tolerated, as it varies by that much from one
+/// moment to the next.
 ///
-/// For costs within these bounds, the lower one holds. Other users of the machine can only add to a cost, and
-/// a virtual machine's processor runs at half its speed at times; with a cost measured at such a time, delays
-/// would be too short.
+/// If a cost is within these bounds, the lower one counts. Other users of the machine can only add to a cost,
+/// and the processor of a virtual machine runs at half its speed at times. With a cost from such a time,
+/// delays would be too short.
 fn is_off(kind: SiteKind, kept: Nanos, measured: Nanos) -> bool {
     let noise = if kind == SiteKind::SingleStep { kept.0 / 2 } else { kept.0 / 16 + 30 };
     measured.0.saturating_add(noise) < kept.0 || measured.0 > kept.0.saturating_mul(2).saturating_add(noise)
 }
 
-/// A policy that delays every call, in the BPF program.
+/// A policy with which the BPF program delays every call.
 fn spun(delay: Nanos) -> Policy {
     Policy { delay_ns: delay.0, frequency: 1, ..Policy::default() }
 }
 
-/// The stubs with probes on them.
+/// Stubs with probes on them.
 struct Bench {
     engine: BpfEngine,
     stubs: Vec<Stub>,
     unprobed: Vec<u64>,
     attachment: attach::Attachment,
-    /// Held: another thread would add its own calls of the stubs to our counts.
+    /// The lock. Without it, calls of the stubs by another thread would be in our counts.
     alone: MutexGuard<'static, Option<JoinHandle<()>>>,
 }
 
 impl Bench {
-    /// Probes the stubs of these kinds. `calls` of each are timed first, without a probe.
+    /// Probes the stubs of the needed kinds. Before, times `calls` of each stub without a probe.
     fn new(
         form: Form,
         offsets: Option<TaskOffsets>,
@@ -194,7 +202,7 @@ impl Bench {
         is_needed: impl Fn(SiteKind) -> bool,
     ) -> Result<Self, CalibrateError> {
         let mut alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        // A panic there would only mean that the probes last until the process ends.
+        // If that thread panicked, probes stay until the process ends, which does no other harm.
         let _ = alone.take().map(JoinHandle::join);
         let mut stubs = Stub::all();
         stubs.retain(|stub| is_needed(stub.kind));
@@ -239,7 +247,7 @@ impl Bench {
     fn covers_threads(&self) -> Result<bool, CalibrateError> {
         let Some(stub) = self.stubs.first().copied() else { return Ok(false) };
         let before = self.stats(0)?.calls;
-        // A panic in the thread would only mean that nothing is counted.
+        // If the thread panics, nothing is counted, and the result is `false`.
         let _ = thread::spawn(move || stub.call()).join();
         Ok(self.stats(0)?.calls == before + 1)
     }
@@ -257,7 +265,7 @@ impl Bench {
         if made.calls < expected || made.delayed != 2 * sweeps {
             return Err(CalibrateError::Miscounted { counted: made.calls, made: expected });
         }
-        // The long spins are intended.
+        // These long delays in the kernel are intended.
         let has_long_spins = self.engine.form().longest_spin().is_none();
         let way_back = if has_long_spins { self.way_back()? } else { Coldness::default() };
         let coldness = [way_in, way_back];
@@ -266,7 +274,7 @@ impl Bench {
         Ok(CostTable { form: self.engine.form(), costs, coldness, nop5_survives_forks, signal: None })
     }
 
-    /// Checks the costs of the probed stubs, and measures again those that are off.
+    /// Checks the costs of the probed stubs. Measures again those that no longer hold.
     fn check(&mut self, costs: &mut CostTable) -> Result<bool, CalibrateError> {
         self.engine.set_coldness([costs.coldness[Coldness::WAY_IN as usize], Coldness::default()])?;
         let mut off: Vec<SiteKind> = self.stubs.iter().map(|stub| stub.kind).collect();
@@ -290,12 +298,11 @@ impl Bench {
         Ok(true)
     }
 
-    /// By how much calls of the stubs take longer if they are only counted, and if they have nothing left to
+    /// For each stub, by how much longer a call takes if it is only counted, and if it is a trigger without a
     /// spin.
     fn without_spin(&mut self) -> Result<Vec<(u64, u64)>, CalibrateError> {
         let unselected = self.sweeps(FunctionEntry::NONE, Nanos(0))?;
-        // The floor is the cost of a trigger that has nothing left to spin: one whose delay is below the
-        // overhead.
+        // The floor is the cost of a trigger that need not spin, because its delay is below the overhead.
         for (index, _) in (0_u32..).zip(&self.stubs) {
             let arguments =
                 SiteArguments { function: index, overhead_ns: u32::MAX, ..SiteArguments::default() };
@@ -308,7 +315,7 @@ impl Bench {
         Ok(unselected.into_iter().zip(floor).collect())
     }
 
-    /// Adds the cost of a trigger around its spin. The way in is known.
+    /// Adds the overhead of a trigger around its spin. The cost of the way in must be known already.
     fn with_spin(&mut self, without: Vec<(u64, u64)>) -> Result<Vec<SiteCost>, CalibrateError> {
         let delayed = self.sweeps(FunctionEntry::of(0), TRIAL_DELAY)?;
         let costs = self.stubs.iter().zip(without.into_iter().zip(delayed));
@@ -321,8 +328,8 @@ impl Bench {
         Ok(costs.collect())
     }
 
-    /// Tried with the stub, which the kernel has rewritten by now if it ever does. If the test fails, 5-byte
-    /// nops count as deadly.
+    /// Whether forked children survive a probed 5-byte nop. Tries it with the stub: if the kernel rewrites
+    /// such nops, it has done so by now. If the trial fails, they count as deadly.
     fn nop5_survives_forks(&self) -> bool {
         let stub = self.stubs.iter().find(|stub| stub.kind == SiteKind::Nop5);
         stub.is_none_or(|stub| {
@@ -334,8 +341,8 @@ impl Bench {
         })
     }
 
-    /// The [`EVERYDAY`] stub: its site, itself, and how long a call of it takes without a probe, in ns.
-    /// `None` if the processor has none.
+    /// The [`EVERYDAY`] stub: its site, the stub, and how long a call takes without a probe, in ns. `None` if
+    /// this processor has no such stub.
     fn everyday(&self) -> Option<(u32, Stub, u64)> {
         (0_u32..)
             .zip(self.stubs.iter().zip(&self.unprobed))
@@ -347,12 +354,12 @@ impl Bench {
         self.engine.functions().stats(function).map_err(CalibrateError::Stats)
     }
 
-    /// Sets the only policy.
+    /// Sets the policy of all stubs.
     fn set_policy(&self, policy: Policy) -> Result<(), EngineError> {
         self.engine.switch().set(&[(0, policy)]).map(drop)
     }
 
-    /// By how much a call of each stub takes longer than without a probe, in ns.
+    /// For each stub, by how much longer a call takes than without a probe, in ns.
     fn sweep(&self, entry: FunctionEntry, delay: Nanos, calls: usize) -> Result<Vec<u64>, CalibrateError> {
         self.set_policy(spun(delay))?;
         for (index, _) in (0_u32..).zip(&self.stubs) {
@@ -381,17 +388,17 @@ impl Drop for Bench {
     fn drop(&mut self) {
         let attachment = mem::take(&mut self.attachment);
         let closing = thread::Builder::new().name("detach-stubs".to_owned()).spawn(move || drop(attachment));
-        // If no thread could start, it has been dropped here.
+        // If the thread could not start, the closure was dropped here, and the links with it.
         *self.alone = closing.ok();
     }
 }
 
 /// How long a call of each stub takes, in ns. The stubs take turns, so that a slow moment of the machine
-/// affects all of them, and few calls of each.
+/// affects all of them, but only a few calls of each.
 ///
-/// We touch memory between two calls, so that the kernel's path to the program is as cold as in a target that
-/// does other work between its calls: with a bare loop over the stubs, a trap looks some 130 ns cheaper than
-/// it is in CPython.
+/// We touch memory between two calls. So the kernel's code for the trap is as cold as in a target that does
+/// other work between its calls. If we only called the stubs, a trap would look about 130 ns cheaper than it
+/// is in CPython.
 fn costs_ns(stubs: &[Stub], calls: usize) -> Vec<u64> {
     let mut working_set = Vec::new();
     let mut call = |stub: &Stub| {
@@ -399,7 +406,8 @@ fn costs_ns(stubs: &[Stub], calls: usize) -> Vec<u64> {
         timed(*stub)
     };
     let mut taken = vec![Vec::with_capacity(FIRST_CALLS + calls); stubs.len()];
-    // A single step makes the next two traps 100 ns slower, so single-stepped stubs take no turns.
+    // A single step makes the next two traps 100 ns slower, so the single-stepped stub does not take turns
+    // with the others.
     for is_turn in [|kind| kind != SiteKind::SingleStep, |kind| kind == SiteKind::SingleStep] {
         for _ in 0..FIRST_CALLS + calls {
             for (stub, taken) in stubs.iter().zip(&mut taken).filter(|(stub, _)| is_turn(stub.kind)) {
@@ -410,7 +418,7 @@ fn costs_ns(stubs: &[Stub], calls: usize) -> Vec<u64> {
     taken.iter_mut().map(|taken| median(taken.get_mut(FIRST_CALLS..).unwrap_or_default())).collect()
 }
 
-/// How long one call takes, in ns.
+/// How long a call takes, in ns.
 #[inline(always)]
 fn timed(stub: Stub) -> u64 {
     let start = Instant::now();
@@ -418,13 +426,13 @@ fn timed(stub: Stub) -> u64 {
     Nanos::from(start.elapsed()).0
 }
 
-/// The median, the upper one of two; 0 if empty. Sorts the values.
+/// The median, or the upper one of two; 0 if there are no values. Sorts the values.
 fn median(taken: &mut [u64]) -> u64 {
     taken.sort_unstable();
     taken.get(taken.len() / 2).copied().unwrap_or_default()
 }
 
-/// Touches a [`WORKING_SET`].
+/// Touches [`WORKING_SET`] bytes of memory.
 fn touch(working_set: &mut Vec<u8>) {
     working_set.resize(WORKING_SET, 0);
     for byte in working_set.iter_mut().step_by(CACHE_LINE) {

@@ -1,9 +1,9 @@
-//! The protocol by which programs control sessions, and the sockets for it: requests and answers, each a line
-//! of JSON. docs/agent.md describes them; the schema is [`SCHEMA`].
+//! The protocol by which programs control sessions, and its sockets. Each request and each answer is a line
+//! of JSON. docs/agent.md describes them. The schema is [`SCHEMA`].
 //!
-//! `running` answers requests about a running session: from the program that started it by `agent`, and from
-//! other tools through the session's socket (`server`, `client`). The sockets are in [`FOLDER`], which only
-//! its owner may use; we check who connects, too.
+//! `running` answers requests about a running session: those of the program that started the session through
+//! `agent`, and those of other tools, which come through the session's socket (`server`, `client`). The
+//! sockets are in [`FOLDER`], which only its owner may use. We also check who connects.
 
 pub mod answer;
 pub mod choice;
@@ -23,13 +23,13 @@ use crate::units::Pid;
 /// The folder of the sockets.
 pub const FOLDER: &str = "/run/speed-bump-ebpf/sessions";
 
-/// Name and version of the protocol; incompatible changes get another number.
+/// Name and version of the protocol. An incompatible change gets another version.
 pub const SCHEMA: &str = "speed-bump/agent/1";
 
-/// Why a session cannot be reached, or refused.
+/// Why a session cannot be reached, or has refused a request.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// Another user could have put files there.
+    /// Another user could have put files into the folder.
     #[error("{}: {why}: it is not used; remove it, or mend its owner and mode", .path.display())]
     Unsafe {
         /// The folder or socket.
@@ -42,51 +42,51 @@ pub enum ControlError {
     Io {
         /// The folder or socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// There is no such session.
     #[error("no session runs as process {pid}; `speed-bump-ebpf sessions` lists those that run")]
     NoSession {
-        /// The requested one.
+        /// The PID in the request.
         pid: Pid,
     },
     /// There is no session.
     #[error("no session runs")]
     None,
-    /// There are several, and the user named none.
+    /// There are several sessions, and the user named none.
     #[error("{} sessions run: name one of them with --session: {}", .pids.len(), list(.pids))]
     Several {
-        /// The processes of the tool.
+        /// The PIDs of the tools that run them.
         pids: Vec<Pid>,
     },
     /// The answer is invalid.
     #[error("session {pid} does not answer as it should: is it of another version?")]
     Answer {
-        /// The session.
+        /// The PID of the session's tool.
         pid: Pid,
     },
-    /// It speaks another protocol.
+    /// The session uses another protocol.
     #[error(
         "session {pid} is of version {version} ({schema}), and this tool of {} ({SCHEMA}): use that version \
          of the tool for it",
         env!("CARGO_PKG_VERSION")
     )]
     Version {
-        /// The session.
+        /// The PID of the session's tool.
         pid: Pid,
-        /// The version of its tool.
+        /// The version of the session's tool.
         version: String,
-        /// Its protocol.
+        /// The schema of the session's protocol.
         schema: String,
     },
     /// No answer came in time.
     #[error("session {pid} does not answer: was it stopped, or is it of another version?")]
     Silent {
-        /// The session.
+        /// The PID of the session's tool.
         pid: Pid,
     },
-    /// The session refused.
+    /// The session refused the request.
     #[error(transparent)]
     Refused(RequestError),
 }

@@ -1,9 +1,10 @@
-//! The bodies of the fuzz targets (`fuzz/fuzz_targets`, `cargo xtask fuzz`): a function for each format that
-//! comes from a target process, which may write anything there.
+//! The bodies of the fuzz targets (`fuzz/fuzz_targets`, `cargo xtask fuzz`). There is one function for each
+//! format in which a target process may write anything.
 //!
-//! Each takes any bytes, passes them to the code that reads the format, and checks what must hold for every
-//! answer. None may panic, hang or use much memory. They are built for `cargo fuzz` and for this crate's
-//! tests, which run each on the inputs in `fuzz/seeds`: starting points, and earlier findings.
+//! Each function takes any bytes, passes them to the code that reads the format, and checks conditions that
+//! hold for every answer. None may panic, hang or use much memory. They are built for `cargo fuzz` and for
+//! the tests of this crate. The tests run each function on the inputs in `fuzz/seeds`: starting points, and
+//! earlier findings.
 
 mod code;
 mod elf;
@@ -39,11 +40,12 @@ pub const ALL: [(&str, Run); 15] = [
     ("status", status),
 ];
 
-/// Splits an input: numbers and bytes from its front. Past its end everything is zero, or empty.
+/// Splits an input into numbers and bytes, from its front. After its end, numbers are zero and bytes are
+/// empty.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
-    /// The next bytes, as many as there are.
+    /// The next `count` bytes, or fewer at the end.
     fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (bytes, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
@@ -55,7 +57,7 @@ impl<'a> Input<'a> {
         self.bytes(1).first().copied().unwrap_or(0)
     }
 
-    /// The next eight bytes, or what is left of them, as a number.
+    /// The next eight bytes as a number, or fewer at the end.
     fn number(&mut self) -> u64 {
         self.bytes(8).iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
     }

@@ -1,11 +1,11 @@
-//! Puts the helper into a running process: we borrow a thread of it for a moment. The thread loads the helper
-//! from a memory file, calls the helper's one function, and goes on.
+//! Loads the helper into a running process: we borrow one of its threads for a moment. The thread loads the
+//! helper from a memory file, calls the helper's install function, and goes on.
 //!
-//! Nothing is written to a disk, no code of the process changes, and only the borrowed thread is stopped. The
-//! steps, each in a file: what forbids it (`preflight`), which symbols the process has (`symbols`), whether
-//! the helper is there already (`resident`), which thread to borrow (`threads`, `borrow`, `safe_point`,
-//! `calls`, `returns`), and what it runs (`remote_call`). `trial` does the steps that stop no thread, and
-//! tells whether the others would be tried.
+//! Nothing is written to a disk, no code of the process changes, and only the borrowed thread is stopped.
+//! Each step is in a file: what forbids injecting (`preflight`), which symbols the process has (`symbols`),
+//! whether the helper is already there (`resident`), which thread to borrow (`threads`, `borrow`,
+//! `safe_point`, `calls`, `returns`), and what the thread runs (`remote_call`). `trial` does the steps that
+//! stop no thread, and returns whether the others would be tried.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -75,9 +75,9 @@ use x86_64 as arch;
 /// Time limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// For finding a thread at a safe point.
+    /// How long we search for a thread at a safe point.
     pub safe_point: Duration,
-    /// For a function that the borrowed thread calls and that waits for a lock.
+    /// How long a function may take that the borrowed thread calls, if it waits for a lock.
     pub call: Duration,
 }
 
@@ -87,38 +87,38 @@ impl Default for Limits {
     }
 }
 
-/// A helper that has its control block.
+/// A helper in a process, with its control block.
 #[derive(Debug)]
 pub struct Injected {
     /// The control block's memory file, open for reading and writing.
     pub control: File,
-    /// The helper's code in the process.
+    /// The mapping of the helper's code in the process.
     pub text: MappedRange,
-    /// The helper's image, for probes in it.
+    /// The helper's image, as a file for probes.
     pub image: ProbeFile,
-    /// Whether we loaded it now, and not an earlier session.
+    /// Whether the helper was loaded now, and not by an earlier session.
     pub fresh: bool,
     /// The thread that was borrowed.
     pub thread: Pid,
-    /// How long that thread was stopped or worked for us.
+    /// How long that thread was stopped, or worked for us.
     pub stopped: Nanos,
-    /// The duration of each step, in order. `stopped` includes all steps after `borrow`, and the end of
-    /// `borrow`.
+    /// The duration of each step, in order. `stopped` includes the end of the step `borrow`, and all steps
+    /// after it.
     pub steps: Vec<(&'static str, Nanos)>,
 }
 
-/// Fills in a control block: an empty memory file of the process.
+/// Writes the contents of a control block into an empty memory file of the process.
 pub type FillControl<'a> = dyn FnMut(&File) -> io::Result<()> + Send + 'a;
 
-/// Loads `image` into a process, unless it is there already; lets `control` fill in a new control block; and
+/// Loads `image` into a process, unless it is there already. Makes `control` write a new control block, and
 /// calls the helper with it.
 ///
 /// `program` is the program that the process ran when we decided to inject. `interpreters` are its files with
-/// the interpreter's code, where a running thread may be borrowed. `control` is called while the thread is
+/// the interpreter's code: a thread that runs there may be borrowed. `control` is called while the thread is
 /// borrowed, and should be quick.
 ///
 /// # Errors
-/// [`InjectError`]; unless that says otherwise, the process is as it was.
+/// [`InjectError`]. Unless the error says otherwise, the process is unchanged.
 pub fn inject(
     process: &Process,
     program: &Program,
@@ -131,28 +131,29 @@ pub fn inject(
     let for_python = !interpreters.is_empty();
     let looked = Ready::look(process, image, for_python, &mut step_times);
     if looked.is_err() {
-        // If another program has replaced it, no other error is worth reporting.
+        // If the process now runs another program, no other error is worth reporting.
         process.check_program(program)?;
     }
     let Ready { image: parsed, memory, symbols, residents } = looked?;
     let injection = Injection { process, image: &parsed, bytes: image, symbols, residents, step_times };
     let planned = Planned { program, interpreters };
     let work = || injection.run(&memory, planned, control, &limits);
-    // Dropped when that thread has ended, and with it everything that it still traces.
+    // This is dropped when the following thread has ended, and has detached from everything that it traced.
     let _watchdog = Watchdog::start();
-    // A thread of our own, since the kernel detaches from all that it traced when it ends.
+    // We trace on a thread of our own, since the kernel detaches everything that a thread traces when that
+    // thread ends.
     std::thread::scope(|scope| match scope.spawn(work).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),
     })
 }
 
-/// The same with a thread that the caller traces. It must be stopped between two instructions of the program,
-/// where loading a library cannot disturb anything. `ready` is called before the thread goes on; afterwards
-/// we no longer trace it. Call this on the thread that traces.
+/// Injects with a thread that the caller already traces. It must be stopped between two instructions of the
+/// program, where loading a library cannot disturb anything. `ready` is called before the thread goes on.
+/// Afterwards we no longer trace it. Must be called on the thread that traces.
 ///
 /// # Errors
-/// [`InjectError`]; the process goes on as it was, untraced.
+/// [`InjectError`]. The process goes on unchanged, and is not traced any more.
 pub fn inject_into_stopped(
     process: &Process,
     image: &[u8],
@@ -191,7 +192,7 @@ pub fn inject_into_stopped(
     outcome.and(returned)
 }
 
-/// What we found out about the process before.
+/// What was known about the process before.
 #[derive(Clone, Copy)]
 struct Planned<'a> {
     program: &'a Program,
@@ -207,7 +208,7 @@ struct Injection<'a> {
     step_times: StepTimes,
 }
 
-/// A helper in the process.
+/// A helper that is loaded.
 struct Loaded {
     text: MappedRange,
     attach: VirtualAddress,
@@ -257,13 +258,13 @@ impl Injection<'_> {
         let control = MemoryFile::make(self.process, thread, resident::CONTROL_NAME, Execution::Never)?;
         self.step_times.step_done("control file");
         if let Err(source) = fill(&control.here) {
-            // Report the first failure.
+            // Ignores an error here, as the first failure is reported.
             let _ = control.close(thread);
             return Err(InjectError::Control { pid: self.pid(), source });
         }
         self.step_times.step_done("fill in");
-        // The helper closes the descriptor in any case: when it returns, another thread may have the number
-        // for a file of its own.
+        // The helper closes the descriptor in any case. So we must not close it: when the helper returns,
+        // another thread may have a file of its own with this number.
         let arguments = [control.in_process, 0];
         let code = thread.call(Stage::Attach, loaded.attach, arguments, limits.call)?;
         self.step_times.step_done("attach");
@@ -273,7 +274,7 @@ impl Injection<'_> {
         Ok((loaded, control.here))
     }
 
-    /// Makes the thread load the image.
+    /// Makes the thread load the image. Does nothing if it is loaded already.
     fn load(&mut self, thread: &mut Borrowed<'_>, limits: &Limits) -> Result<Loaded, InjectError> {
         let file = MemoryFile::make(self.process, thread, resident::IMAGE_NAME, Execution::Allowed)?;
         self.step_times.step_done("image file");
@@ -298,8 +299,8 @@ impl Injection<'_> {
         fcntl_add_seals(here, seals).map_err(|errno| self.system("sealing the image", errno.into()))?;
         self.check_contents(here)?;
         self.step_times.step_done("write image");
-        // A dynamic loader that knows a name returns the library of that name without reading the file, and
-        // an earlier helper's name may have ended in the same number.
+        // If a dynamic loader already knows a path, it returns that library without reading the file, and an
+        // earlier helper may have had the same descriptor number. So each helper gets a different path.
         let dots = "./".repeat(self.residents.count);
         let path = format!("/proc/thread-self/fd/{dots}{}", file.in_process);
         let path = CString::new(path).unwrap_or_default();
@@ -310,7 +311,8 @@ impl Injection<'_> {
         let image = here.metadata().map_err(|source| self.system("examining the image", source))?;
         let image = FileIdentity::by_stat(&image);
         let regions = self.process.regions()?;
-        // The low half of a handle is zero by chance only once in 2^28 times, and the mappings decide.
+        // Only the low half of the handle is known. It is zero for a valid handle only once in 2^28 times.
+        // The mappings show whether the image was loaded.
         let text = regions
             .iter()
             .find(|region| region.executable && (region.device, region.inode) == (image.device, image.inode))
@@ -328,8 +330,8 @@ impl Injection<'_> {
         Ok((text, bias.to_process(self.image.attach)))
     }
 
-    /// Checks that a sealed file is the image to the last byte. Before it was sealed, the process could write
-    /// to it too.
+    /// Checks that a sealed file is the image, to the last byte: before it was sealed, the process could
+    /// write to it too.
     fn check_contents(&self, image: &File) -> Result<(), InjectError> {
         let found = resident::is_image(image, self.bytes);
         match found.map_err(|source| self.system("reading the image back", source))? {

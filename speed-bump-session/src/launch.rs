@@ -1,13 +1,13 @@
-//! Starts a command and holds it before the first instruction of every program that it executes.
+//! Starts a command, and holds each program that it executes before the first instruction.
 //!
-//! The command is our child. It waits until a thread of ours traces it, and then executes. At each exec we
-//! let it run to the program's entry point: there the dynamic linker has mapped and relocated everything that
-//! the program is linked with, and no code of the program or of Python has run. The receiver of this module's
-//! [events](CommandEvent) decides what to do there. We follow programs that execute others (`env`, `nice`,
-//! `sh -c 'exec …'`, scripts). We do not follow a program that got the helper, as a process has one tracer at
-//! a time and may want a debugger.
+//! The command is our child. It waits until one of our threads traces it, and then executes its program. At
+//! each exec we let the process run to the program's entry point. There the dynamic linker has mapped and
+//! relocated everything that the program is linked with, but no code of the program or of Python has run. The
+//! receiver of this module's [events](CommandEvent) decides what happens then. We follow programs that
+//! execute others (`env`, `nice`, `sh -c 'exec …'`, scripts). We do not follow a program into which the
+//! helper was loaded: a process has one tracer at a time, and the user may want to debug it.
 //!
-//! If we are killed, the kernel detaches from the command: it runs on untraced.
+//! If we are killed, the kernel detaches from the command, which goes on without a tracer.
 
 mod approach;
 mod caught;
@@ -41,11 +41,11 @@ use crate::{
 pub enum CommandEvent {
     /// A program is stopped at its entry point.
     AtEntry(StoppedProgram),
-    /// A program was not stopped at its entry point, and runs; with the reason.
+    /// A program was not stopped at its entry point, for this reason. It runs.
     NotHeld(String),
 }
 
-/// The source of the events; it ends when we no longer follow the command.
+/// The source of the events. It ends when we no longer follow the command.
 pub type CommandEvents = UnboundedReceiver<CommandEvent>;
 
 /// Asks the tracer to detach from the command.
@@ -53,7 +53,7 @@ pub type CommandEvents = UnboundedReceiver<CommandEvent>;
 pub struct DetachRequest(Arc<AtomicBool>);
 
 impl DetachRequest {
-    /// Makes the tracer detach from the command: another thread of ours wants to trace it.
+    /// Makes the tracer detach from the command, as another thread of ours will trace it.
     pub fn request(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -63,20 +63,20 @@ impl DetachRequest {
     }
 }
 
-/// A program at its entry point. Dropping this lets it go on, and we follow it.
+/// A program that is held at its entry point. If this is dropped, the program goes on, and we follow it.
 #[derive(Debug)]
 pub struct StoppedProgram {
-    /// Process that stands at the entry point, traced by this tool.
+    /// The process of the program. This tool traces it.
     pub process: Process,
     orders: mpsc::Sender<Order>,
 }
 
-/// Called when there is an event.
+/// Is called when there is an event.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// What to do with a program at its entry point.
+/// What to do with a program that is held at its entry point.
 enum Order {
-    /// Inject the helper, and call `wake` when that is done.
+    /// Inject the helper, and call `wake` when this is done.
     BringIn {
         setup: Box<HelperSetup>,
         room: Room,
@@ -90,16 +90,16 @@ enum Order {
 #[derive(Debug)]
 struct Outcome {
     presence: Result<Presence, PresenceError>,
-    /// The program is stopped there until this is dropped.
+    /// The program stays stopped until this is dropped.
     held: Option<mpsc::SyncSender<()>>,
 }
 
-/// A program with the helper is stopped until this is dropped; we do not follow it.
+/// A program with the helper. It stays stopped until this is dropped. We do not follow it any more.
 #[derive(Debug)]
 pub struct Held(#[expect(dead_code, reason = "dropping it is what it is for")] Option<mpsc::SyncSender<()>>);
 
-/// An injection into a program at its entry point. Dropping this lets the program go on once the injection is
-/// done.
+/// An injection into a program that is held at its entry point. If this is dropped, the program goes on when
+/// the injection is done.
 #[derive(Debug)]
 pub struct Coming {
     pid: Pid,
@@ -107,7 +107,7 @@ pub struct Coming {
 }
 
 impl StoppedProgram {
-    /// Starts to inject the helper; it begins its work when Python starts. `wake` is called when the
+    /// Starts to inject the helper, which begins its work when Python starts. `wake` is called when the
     /// injection is done or has failed.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl StoppedProgram {
 }
 
 impl Coming {
-    /// The result, once it is known: the helper, and the hold on the program; or why the program goes on
+    /// The result, if it is known: the helper, and the hold on the program; or why the program goes on
     /// without the helper.
     pub fn outcome(&self) -> Option<Result<(Presence, Held), PresenceError>> {
         match self.result.try_recv() {

@@ -1,4 +1,4 @@
-//! Measures how fast the processor's counter counts, by which the helper in a process measures time.
+//! Measures the rate of the processor's counter. The helper measures time with this counter.
 
 use std::{iter, thread, time::Duration};
 
@@ -8,28 +8,29 @@ use crate::{sys::clock, units::Nanos};
 
 /// The least time between two readings.
 const MIN_SPAN: Nanos = Nanos(4_000_000);
-/// The same, as a multiple of a reading's own uncertainty: the rate is accurate to one part in this many.
+/// The same minimum as a multiple of a reading's uncertainty. So the rate is accurate to one part in this
+/// number.
 const MIN_SPAN_IN_DOUBTS: u64 = 10_000;
-/// On a machine that is too busy for that, this is enough.
+/// On a machine too busy for that, this time between two readings is enough.
 const LONGEST_SPAN: Nanos = Nanos(100_000_000);
-/// How often we read both at most, until nothing came in between.
+/// How often we read counter and clock at most, to get an undisturbed reading.
 const TRIES: usize = 32;
-/// Two readings of the clock are at most this far apart, if nothing else came in between.
+/// The most time between two readings of the clock if nothing disturbed them.
 const UNDISTURBED: Nanos = Nanos(150);
 
-/// A reading of the counter and of the clock.
+/// A reading of the counter and the clock at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     ticks: u64,
-    /// Of `CLOCK_MONOTONIC`.
+    /// The time on `CLOCK_MONOTONIC`.
     at: Nanos,
-    /// The most time between the two.
+    /// The uncertainty: the most time between reading the counter and the clock.
     doubt: Nanos,
 }
 
 impl Reading {
-    /// Of several readings, the one with the least time in between: a thread that loses its processor between
-    /// reading the counter and the clock has read two different moments.
+    /// The least disturbed of several readings. If a thread loses its processor between reading the counter
+    /// and the clock, it has read two different moments.
     pub(crate) fn now() -> Self {
         let mut readings = iter::repeat_with(Self::once).take(TRIES);
         least_disturbed(&mut readings).unwrap_or_else(Self::once)
@@ -47,13 +48,13 @@ impl Reading {
         self.ticks
     }
 
-    /// The time of the reading, by `CLOCK_MONOTONIC`.
+    /// The time of the reading, on `CLOCK_MONOTONIC`.
     pub(crate) fn at(self) -> Nanos {
         self.at
     }
 
-    /// How many ns [`SiteArguments::TICKS`] of the counter take, from the ticks since this reading; 0 if that
-    /// is impossible. Waits until enough time has passed.
+    /// How many ns [`SiteArguments::TICKS`] of the counter take, from the ticks since this reading; 0 if the
+    /// counter is unusable. Waits until enough time has passed.
     pub(crate) fn tick_ns(self) -> u32 {
         loop {
             let later = Self::now();
@@ -66,7 +67,7 @@ impl Reading {
         }
     }
 
-    /// The time that must be between this reading and a later one.
+    /// The time that must lie between this reading and a later one.
     fn enough(self, later: Self) -> Nanos {
         let doubt = self.doubt.0.saturating_add(later.doubt.0) / 2;
         Nanos(doubt.saturating_mul(MIN_SPAN_IN_DOUBTS)).clamp(MIN_SPAN, LONGEST_SPAN)
@@ -81,7 +82,7 @@ impl Reading {
     }
 }
 
-/// The first reading that nothing disturbed, or else the one that was disturbed the least.
+/// The first undisturbed reading. If there is none, the least disturbed one.
 fn least_disturbed(readings: &mut impl Iterator<Item = Reading>) -> Option<Reading> {
     let mut best: Option<Reading> = None;
     for reading in readings {
@@ -98,7 +99,7 @@ fn least_disturbed(readings: &mut impl Iterator<Item = Reading>) -> Option<Readi
 /// Reads the counter.
 #[cfg(target_arch = "x86_64")]
 fn ticks() -> u64 {
-    // SAFETY: reads a counter, which nothing forbids our own process.
+    // SAFETY: only reads a counter, which our own process may do.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
@@ -106,7 +107,7 @@ fn ticks() -> u64 {
 #[cfg(target_arch = "aarch64")]
 fn ticks() -> u64 {
     let ticks;
-    // SAFETY: reads a register, which Linux lets processes read.
+    // SAFETY: only reads a register, which Linux lets processes read.
     unsafe {
         std::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack, preserves_flags))
     };
@@ -119,7 +120,7 @@ mod tests {
 
     const AT_ONE_MS: Reading = Reading { ticks: 5_000, at: Nanos(1_000_000), doubt: Nanos(100) };
 
-    /// A later reading, of a counter with two ticks per ns.
+    /// A later reading of a counter with two ticks per ns.
     fn later(by: u64, doubt: u64) -> Reading {
         let Reading { ticks, at, .. } = AT_ONE_MS;
         Reading { ticks: ticks + 2 * by, at: Nanos(at.0 + by), doubt: Nanos(doubt) }

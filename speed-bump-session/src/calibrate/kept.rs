@@ -1,9 +1,9 @@
 //! Keeps the results of calibration for later sessions, until the machine reboots.
 //!
-//! Measuring takes half a second, and the result depends on boot, kernel, processor and program. So we keep
-//! it in a file of root's in /run. We use the file only if no other user can have written it, and if
-//! everything in it is plausible; otherwise we measure the machine. Each session [checks](super::check) the
-//! costs that it needs.
+//! Measuring takes half a second. The costs depend on the boot, the kernel, the processor and this program.
+//! So we keep them in a file in /run that belongs to root. We use the file only if no other user can have
+//! written it, and if all values are plausible. Otherwise we measure the machine. Each session
+//! [checks](super::check) the costs that it needs.
 
 mod file;
 
@@ -25,14 +25,14 @@ use crate::{
     units::Nanos,
 };
 
-/// The file's path.
+/// The folder of the file.
 const FOLDER: &str = "/run/speed-bump-ebpf";
-/// No measured cost of a call is this high, not even on an emulated processor.
+/// An upper limit for a plausible cost: no call costs this much, even on an emulated processor.
 const MAX: Nanos = Nanos(10_000_000);
-/// Bytes of /proc/cpuinfo that hold the first processor's lines.
+/// The number of bytes of /proc/cpuinfo that contain the lines of the first processor.
 const CPUINFO_BYTES: u64 = 4096;
-/// The fields there that identify the model of processor, on x86-64 and aarch64. Other fields change from
-/// read to read, or differ between the processors of a machine.
+/// The fields there that identify the processor's model, on x86-64 and aarch64. Other fields change with each
+/// read, or differ between the processors of a machine.
 const CPUINFO_NAMES: [&str; 11] = [
     "vendor_id",
     "cpu family",
@@ -47,11 +47,11 @@ const CPUINFO_NAMES: [&str; 11] = [
     "CPU revision",
 ];
 
-/// The facts that costs depend on.
+/// The facts that the costs depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Key {
-    /// This boot of the machine: it may have other settings next time.
+    /// This boot of the machine. Other boots may have other settings.
     boot_id: String,
     /// The kernel's release.
     kernel: String,
@@ -68,22 +68,22 @@ struct Contents {
     key: Key,
     form: Form,
     costs: Vec<SiteCost>,
-    /// For the way in and for the way back.
+    /// For the way into a trap, and for the way back.
     coldness: [KeptColdness; Coldness::WAYS],
     nop5_survives_forks: bool,
     signal: Option<Nanos>,
 }
 
-/// [`Coldness`] in a serializable form: its own crate has no serde.
+/// The same as [`Coldness`], but serializable. The crate of that type has no serde.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeptColdness {
     warm_ns: u32,
-    /// Length in ns, and factor, of each segment.
+    /// The length in ns and the factor of each segment.
     segments: [(u32, u32); Coldness::SEGMENTS],
 }
 
-/// The kept costs of this machine. Does nothing if there is no place for them.
+/// The kept costs of this machine. Does nothing if there is no place to keep them.
 #[derive(Clone, Debug)]
 pub struct KeptCosts {
     folder: PathBuf,
@@ -91,14 +91,14 @@ pub struct KeptCosts {
 }
 
 impl KeptCosts {
-    /// For the running kernel and program.
+    /// The costs for the running kernel and this program.
     pub fn for_kernel(kernel: &KernelFacts) -> Self {
         let key = Key::read(kernel);
         let key = key.inspect_err(|error| tracing::info!("costs are not kept: {error}")).ok();
         Self { folder: FOLDER.into(), key }
     }
 
-    /// The kept costs, if they are of this machine in its present state.
+    /// The kept costs, if they belong to this machine in its present state.
     pub fn read(&self, kernel: &KernelFacts) -> Option<CostTable> {
         let key = self.key.as_ref()?;
         match file::read(&self.folder) {
@@ -113,7 +113,7 @@ impl KeptCosts {
         }
     }
 
-    /// Keeps a table in place of the former one.
+    /// Keeps a table, and replaces the former one.
     pub fn write(&self, table: &CostTable) {
         let Some(key) = self.key.clone() else { return };
         let contents = contents(table, key);
@@ -148,10 +148,10 @@ impl Key {
     }
 }
 
-/// The first processor's model.
+/// The model of the first processor.
 ///
 /// # Errors
-/// The kernel does not say.
+/// The kernel does not give it.
 pub fn processor() -> io::Result<String> {
     let mut text = Vec::new();
     File::open("/proc/cpuinfo")?.take(CPUINFO_BYTES).read_to_end(&mut text)?;
@@ -182,7 +182,7 @@ fn contents(table: &CostTable, key: Key) -> Contents {
     }
 }
 
-/// The table in a file, or why it cannot be used.
+/// Reads the table in a file. Fails if it cannot be used, with the reason.
 fn table(bytes: &[u8], key: &Key, kernel: &KernelFacts) -> Result<CostTable, String> {
     let contents: Contents = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     if contents.key != *key {

@@ -1,22 +1,23 @@
-//! The line from an indicator of cold caches to their cost, through measured points.
+//! Computes a line from an indicator of cold caches to their cost, through measured points.
 
 use speed_bump_abi::{ColdSegment, Coldness};
 
-/// The measured groups of calls, each expected to be colder than the one before; the first is warm.
+/// The number of measured groups of calls. The first group is warm, and each should be colder than the one
+/// before.
 pub(super) const GROUPS: usize = Coldness::SEGMENTS + 1;
 /// The greatest factor that we accept.
 pub(super) const MAX_FACTOR: u32 = 24 * Coldness::ONE;
 
-/// The times of one group's calls, in ns.
+/// The times in one group of calls, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Group {
-    /// The indicator.
+    /// The indicator: the time that the program's look-ups take.
     pub told: u64,
-    /// The call, without the part that the program measures itself.
+    /// The rest of a call: what it takes besides the time that the program measures itself.
     pub rest: u64,
 }
 
-/// The line through the groups, as long as each is colder than the one before.
+/// The line through the groups. Leaves out a group that is not colder than those before.
 pub(super) fn line(groups: [Group; GROUPS]) -> Coldness {
     let [warm, colder @ ..] = groups;
     let mut coldness =

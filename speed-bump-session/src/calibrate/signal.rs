@@ -1,4 +1,4 @@
-//! The cost of a signal beyond that of the trap: its delivery, and the return from its handler.
+//! Measures the cost of a signal: its delivery and the return from its handler, without the trap.
 
 use std::io;
 
@@ -15,15 +15,16 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// The delay of the trial: the program's share, and the smallest share for the helper that causes a signal.
+/// The delay of the trial. It is the shortest that causes a signal: the share of the BPF program, and 1 ns
+/// for the helper.
 const TRIAL_DELAY: Nanos = Nanos(Policy::PROGRAMS_SHARE_NS + 1);
-/// How often we measure it.
+/// How often the cost is measured.
 const MEASUREMENTS: usize = 3;
 
-/// Measures what a signal costs, by signals to ourselves. Takes some tens of milliseconds.
+/// Measures the cost of a signal by sending signals to our own process. Takes some tens of milliseconds.
 ///
 /// # Errors
-/// As [`measure`](super::measure); or our own process cannot be signalled.
+/// See [`measure`](super::measure). Also fails if our own process cannot be sent signals.
 pub fn measure_signal(costs: &mut CostTable, offsets: TaskOffsets) -> Result<(), CalibrateError> {
     let mut bench = Bench::new(costs.form, Some(offsets), CALLS, |kind| kind == EVERYDAY)?;
     costs.signal = bench.least_signal(costs)?;
@@ -31,8 +32,8 @@ pub fn measure_signal(costs: &mut CostTable, offsets: TaskOffsets) -> Result<(),
 }
 
 impl Bench {
-    /// Checks the known cost of signals, and measures it if it is off or unknown. Returns whether that was
-    /// so.
+    /// Checks the known cost of signals. Measures it if it no longer holds or is unknown. Returns whether it
+    /// was measured.
     pub(super) fn check_signal(&mut self, costs: &mut CostTable) -> Result<bool, CalibrateError> {
         if let Some(kept) = costs.signal
             && let Some(signal) = self.signal(costs, CHECK_CALLS)?
@@ -44,13 +45,13 @@ impl Bench {
         Ok(true)
     }
 
-    /// The smallest of several measurements: every disturbance makes one longer.
+    /// The smallest of several measurements: a disturbance can only make one longer.
     fn least_signal(&mut self, costs: &CostTable) -> Result<Option<Nanos>, CalibrateError> {
         let measurements = (0..MEASUREMENTS).map(|_| self.signal(costs, CALLS));
         Ok(measurements.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().min())
     }
 
-    /// The same from `calls` signals; `None` if the processor has no stub for it.
+    /// One measurement, from `calls` signals; `None` if this processor has no stub for it.
     fn signal(&mut self, costs: &CostTable, calls: usize) -> Result<Option<Nanos>, CalibrateError> {
         let Some((site, stub, unprobed)) = self.everyday() else { return Ok(None) };
         self.engine.set_coldness([costs.coldness[Coldness::WAY_IN as usize], Coldness::default()])?;
@@ -83,7 +84,7 @@ impl Bench {
     }
 }
 
-/// When our own process started, in ticks since boot.
+/// The time when our own process started, in ticks since boot.
 fn own_start() -> io::Result<u64> {
     let stat = Stat::parse(&std::fs::read("/proc/self/stat")?);
     stat.map(|stat| stat.starttime).ok_or_else(|| io::ErrorKind::InvalidData.into())
@@ -99,7 +100,7 @@ mod tests {
         let seconds: f64 = uptime.split_whitespace().next().unwrap().parse().unwrap();
         let started = super::own_start().unwrap();
         assert_eq!(started, super::own_start().unwrap());
-        // Ticks are hundredths of a second.
+        // A tick is a hundredth of a second.
         assert!(started > 1 && started as f64 <= (seconds + 1.0) * 100.0, "{started} {seconds}");
     }
 }

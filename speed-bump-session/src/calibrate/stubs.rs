@@ -1,4 +1,4 @@
-//! Functions of our own for probes: one for each kind of site, with nothing else in it.
+//! Functions of our own for probes: for each kind of site, one that contains nothing else.
 
 use std::{fs, io};
 
@@ -15,10 +15,10 @@ mod arch;
 #[path = "stubs/x86_64.rs"]
 mod arch;
 
-/// A stub: its first instruction is of the given kind, and it returns at once.
+/// A stub. Its first instruction is of this kind, and it returns at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Stub {
-    /// The kind of its first instruction.
+    /// The kind of the first instruction.
     pub kind: SiteKind,
     function: extern "C" fn(),
 }
@@ -29,22 +29,22 @@ impl Stub {
         arch::STUBS.iter().map(|(kind, function)| Self { kind: *kind, function: *function }).collect()
     }
 
-    /// Calls it.
+    /// Calls the stub.
     #[inline(always)]
     pub fn call(self) {
         (self.function)();
     }
 
-    /// Whether a forked child survives a call of it.
+    /// Whether a forked child survives a call of the stub.
     ///
     /// # Errors
-    /// No child could be made.
+    /// The child could not be created.
     pub fn survives_fork(self) -> io::Result<bool> {
         fork::survives(self.function)
     }
 }
 
-/// Their offsets in the file `/proc/self/exe`.
+/// The offsets of stubs in the file `/proc/self/exe`.
 ///
 /// # Errors
 /// `/proc/self/maps` cannot be read, or does not contain the stubs.

@@ -11,7 +11,7 @@ use super::*;
 fn each_stub_takes_some_time() {
     let costs = costs_ns(&Stub::all(), CALLS);
     assert_eq!(costs.len(), SiteKind::ALL.len());
-    // Two readings of the clock alone take longer than a nanosecond.
+    // Reading the clock twice takes longer than a nanosecond.
     assert!(costs.iter().all(|cost| *cost > 1), "{costs:?}");
 }
 
@@ -71,11 +71,11 @@ fn programs_for_older_kernels_count_and_delay_here_too() {
         return skip!("{why}");
     }
     for form in [Form::Single, Form::Bounded, Form::Copied] {
-        // Checks the counts of calls and of delays on the way.
+        // Measuring also checks the counts of calls and delays.
         let calibration = measure_form(form).unwrap();
         assert_eq!(calibration.form(), form);
         assert!(calibration.cost(SiteKind::SingleStep).floor.0 > 0, "{form:?}");
-        // One for each stub, in their order.
+        // There is one cost for each stub, in the same order.
         let kinds: Vec<_> = calibration.costs().iter().map(|cost| cost.kind).collect();
         assert_eq!(kinds, Stub::all().iter().map(|stub| stub.kind).collect::<Vec<_>>());
         let warm = calibration.coldness().map(|way| way.warm_ns > 0);
@@ -94,7 +94,7 @@ fn stubs_are_told_by_what_they_begin_with() {
     assert_eq!((stub.kind, SiteKind::ALL[site as usize]), (EVERYDAY, EVERYDAY));
     assert_eq!(unprobed, bench.unprobed[site as usize]);
     let nop5 = bench.stubs.iter().find(|stub| stub.kind == SiteKind::Nop5).unwrap();
-    // The kernel has to have rewritten it, if it does.
+    // If the kernel rewrites the nop, it must have done so before.
     nop5.call();
     assert_eq!(bench.nop5_survives_forks(), nop5.survives_fork().unwrap());
 }
@@ -107,13 +107,13 @@ fn a_signal_takes_some_time() {
     let mut calibration = measure(&KernelFacts::read()).unwrap();
     assert_eq!(calibration.signal(), None);
     measure_signal(&mut calibration, TaskOffsets::read().unwrap()).unwrap();
-    // Hundreds of nanoseconds at least: the way to a handler and back.
+    // The way to a handler and back takes hundreds of nanoseconds at least.
     assert!(calibration.signal().is_some_and(|cost| cost > Nanos(0)));
 }
 
 #[test]
 fn one_link_for_all_sites_sees_all_threads_since_linux_6_10() {
-    // Up to 6.9 it sees the main thread alone, and is not used.
+    // Up to 6.9 a link only sees the main thread, and is not used.
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }
@@ -132,13 +132,13 @@ fn costs_that_no_longer_hold_are_measured_again() {
     let mut wrong = measure(&kernel).unwrap();
     let kinds = BTreeSet::from([SiteKind::Push, SiteKind::SingleStep]);
     let overhead = |table: &CostTable, kind| table.cost(kind).overhead;
-    // Ten times what it costs: no machine is as noisy.
+    // Ten times the cost: no machine is as noisy.
     wrong.costs.iter_mut().for_each(|cost| cost.overhead.0 *= 10);
     let before = wrong.clone();
     assert!(check(&mut wrong, &kinds, None).unwrap());
     for stub in Stub::all() {
         let (old, new) = (overhead(&before, stub.kind), overhead(&wrong, stub.kind));
-        // Of the others nothing is known.
+        // The other costs were not checked.
         assert_eq!(new < old, kinds.contains(&stub.kind), "{}: {old} {new}", stub.kind);
     }
     assert_eq!((wrong.coldness, wrong.form, wrong.signal), (before.coldness, before.form, None));

@@ -1,4 +1,4 @@
-//! By how much the way back takes longer after a long spin, in which others used the caches.
+//! Measures by how much the way back takes longer after a long spin, in which other code used the caches.
 
 use speed_bump_abi::{Coldness, FunctionEntry, SiteArguments};
 
@@ -9,13 +9,14 @@ use super::{
 };
 use crate::units::Nanos;
 
-/// The delay of each group, and its number of calls: enough for a median and for a fast start.
+/// The delay and the number of calls of each group: enough calls for a median, and few enough for a fast
+/// start.
 const DELAYS: [(Nanos, usize); GROUPS] =
     [(TRIAL_DELAY, 96), (Nanos(100_000), 64), (Nanos(500_000), 40), (Nanos(2_000_000), 24)];
 
 impl Bench {
-    /// Measures the way back; the way in is known. Uses the function after the stubs' own, whose counters are
-    /// still empty.
+    /// Measures the way back. The cost of the way in must be known already. Uses the function after those of
+    /// the stubs, whose counters are still empty.
     pub(super) fn way_back(&mut self) -> Result<Coldness, CalibrateError> {
         let Some((site, stub, unprobed)) = self.everyday() else { return Ok(Coldness::default()) };
         let function = u32::try_from(self.stubs.len()).unwrap_or(u32::MAX);

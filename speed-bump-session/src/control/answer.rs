@@ -1,4 +1,4 @@
-//! Answers, as lines of JSON.
+//! Answers: lines of JSON.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{RequestError, SCHEMA};
 use crate::{printable::printable_json, units::Nanos};
 
-/// The first line from the session.
+/// The first line that a session sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Greeting {
     /// The protocol: [`SCHEMA`].
@@ -16,7 +16,7 @@ pub struct Greeting {
 }
 
 impl Greeting {
-    /// This tool's.
+    /// The greeting of this tool.
     pub fn own() -> Self {
         Self { schema: SCHEMA.to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }
     }
@@ -32,7 +32,7 @@ pub enum Answer<T> {
     Error(RequestError),
 }
 
-/// An answer with its `id`, for reading.
+/// An answer as the client reads it, without its `id`.
 #[derive(Debug, Deserialize)]
 pub struct Answered<T> {
     #[serde(flatten)]
@@ -44,24 +44,24 @@ pub struct Answered<T> {
 pub struct About {
     /// The processes that the user named.
     pub pids: Vec<i32>,
-    /// Its targets.
+    /// The session's targets.
     pub targets: Vec<TargetAbout>,
 }
 
 /// A target with its present dose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetAbout {
-    /// Pattern as the user wrote it, with its option `caller=`.
+    /// The pattern as the user wrote it, with the option `caller=`.
     pub pattern: String,
     /// The delay of each trigger.
     pub delay_ns: u64,
-    /// Every how many calls.
+    /// The number of calls per trigger.
     pub frequency: u64,
     /// The number of functions that are known now.
     pub functions: usize,
 }
 
-/// Doses were set.
+/// The answer when doses were set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DosesSet {
     pub(crate) at_ns: Nanos,
@@ -73,42 +73,42 @@ pub struct DosesSet {
 /// The effect of a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineSet {
-    /// The number of targets that the line names; their future functions get the dose too.
+    /// The number of targets that the line names. Functions that they select later get the dose too.
     pub(crate) targets: usize,
     /// The number of functions that are known now.
     pub(crate) functions: usize,
-    /// The delays of these functions now.
+    /// The present delays of these functions.
     pub(crate) delay_ns: Vec<u64>,
 }
 
-/// Targets were added and dropped.
+/// The answer when targets were added and dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetsChanged {
-    /// The numbers of those that were added, in order.
+    /// The numbers of the added targets, in order.
     pub(crate) targets: Vec<u32>,
     /// The number of their functions that are known now.
     pub(crate) functions: usize,
-    /// Their delays.
+    /// The delays of the added targets.
     pub(crate) delay_ns: Vec<u64>,
-    /// The numbers of those that were dropped.
+    /// The numbers of the dropped targets.
     pub(crate) dropped: Vec<u32>,
-    /// The number of functions that those had.
+    /// The number of functions that the dropped targets had.
     pub(crate) dropped_functions: usize,
     pub(crate) at_ns: Nanos,
 }
 
-/// An answer without its envelope.
+/// An answer as a JSON value, without its envelope.
 pub fn value(answer: &impl Serialize) -> Result<Value, RequestError> {
     serde_json::to_value(answer).map_err(|error| RequestError::request(format!("cannot answer: {error}")))
 }
 
-/// The whole line.
+/// The whole line of an answer.
 pub fn to_line(id: &Value, answer: Result<Value, RequestError>) -> String {
     let answer = match answer {
         Ok(answer) => json!({ "id": id, "ok": answer }),
         Err(error) => json!({ "id": id, "error": error }),
     };
-    // A person may be typing requests at a terminal.
+    // The reader may be a person at a terminal.
     printable_json(&answer.to_string())
 }
 

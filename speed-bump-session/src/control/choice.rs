@@ -1,4 +1,4 @@
-//! Which doses of a session a line changes, and which targets match a pattern.
+//! Decides which doses of a session a line changes, and which targets match a pattern.
 
 use std::num::NonZeroU64;
 
@@ -24,7 +24,8 @@ pub(crate) struct Chosen {
     pub(crate) functions: usize,
 }
 
-/// The doses that a line sets: of the targets with its pattern, or else of the functions that it selects.
+/// The doses that a line sets. If targets have the line's pattern, it sets their doses; otherwise those of
+/// the functions that it selects.
 ///
 /// # Errors
 /// The line sets no dose, or matches nothing in the session.
@@ -34,7 +35,7 @@ pub(crate) fn by_line(controls: &Controls, line: &str) -> Result<Chosen, Request
     let has_pattern = |wanted: &Targets| {
         wanted.iter().any(|(_, wanted)| targets.iter().any(|(_, of)| is_meant(of, wanted)))
     };
-    // A user who writes a target's pattern means the target, whatever the pattern selects.
+    // If the line is the pattern of a target, the user means that target, whatever the pattern selects.
     let as_written = parsed.clone().decide(|_| false);
     let wanted = if has_pattern(&as_written) { as_written } else { controls.decide_kinds(parsed)? };
     let Some((_, target)) = wanted.iter().next().filter(|_| wanted.len() == 1) else {
@@ -61,10 +62,10 @@ pub(crate) fn by_line(controls: &Controls, line: &str) -> Result<Chosen, Request
     Ok(chosen)
 }
 
-/// The targets with this pattern, with this pattern and caller, or with this id.
+/// The targets with this text: as their pattern, as pattern and caller, or as id.
 ///
 /// # Errors
-/// No target has it.
+/// No target has this text.
 pub(crate) fn named(targets: &Targets, pattern: &str) -> Result<Vec<TargetIndex>, RequestError> {
     let named = targets.iter().filter(|(_, of)| is_named(of, pattern));
     let named: Vec<TargetIndex> = named.map(|(index, _)| index).collect();
@@ -82,7 +83,7 @@ fn is_named(target: &Target, pattern: &str) -> bool {
     !target.is_dropped && is_it()
 }
 
-/// Whether a line means the target: with a caller, only one for that caller.
+/// Whether a line means the target. If the line names a caller, the target must have the same.
 fn is_meant(target: &Target, line: &Target) -> bool {
     let is_callers = line.caller.is_none() || line.caller == target.caller;
     is_callers && is_named(target, &line.pattern)
@@ -95,16 +96,16 @@ pub struct Reread {
     pub added: usize,
     /// Targets that were dropped.
     pub dropped: usize,
-    /// Targets with another dose than before.
+    /// Targets that have another dose than before.
     pub changed: usize,
 }
 
-/// Makes a running session follow these new targets. A target with an old pattern stays, and gets the dose in
-/// its line.
+/// Gives a running session these targets in place of its own. A target whose pattern is unchanged stays, and
+/// gets the dose in its new line.
 ///
 /// # Errors
-/// The exclusions changed, or the session refuses. If it refuses doses, targets have been added and dropped
-/// already.
+/// The exclusions have changed, or the session refuses the change. If it refuses the doses, targets have
+/// already been added and dropped.
 pub fn replace(controls: &Controls, wanted: ParsedTargets) -> Result<Reread, RequestError> {
     let wanted = &controls.decide_kinds(wanted)?;
     let targets = controls.targets();
@@ -120,7 +121,7 @@ pub fn replace(controls: &Controls, wanted: ParsedTargets) -> Result<Reread, Req
     let (added, dropped) = (change.add.len(), change.drop.len());
     if added + dropped > 0 {
         match controls.change_targets(change) {
-            // The session has warned of it, and has the targets.
+            // The session has the targets, and has warned about this.
             Err(SessionError::Uncovered { .. }) => {}
             changed => drop(changed?),
         }
@@ -161,10 +162,10 @@ fn choose(
     }
     let by_target = chosen.targets > 0;
     if !by_target && target.caller.is_some() {
-        // A function has one dose for all of a target's calls.
+        // A function has one dose, which does not depend on its caller.
         return chosen;
     }
-    // The exact name of a function is not a pattern, as elsewhere in resolving targets.
+    // If a native function has exactly this name, the line is no pattern, as in a targets file.
     let native = known
         .iter()
         .filter(|(_, function)| targets.get(function.target).is_some_and(|of| of.kind == TargetKind::Native));
@@ -181,7 +182,7 @@ fn choose(
             continue;
         }
         chosen.functions += 1;
-        // Functions that follow their target have its dose already.
+        // Functions without their own dose follow their target, which has got the dose.
         if !by_target || policies.own_number(function).is_some() {
             chosen
                 .changes
@@ -191,7 +192,7 @@ fn choose(
     chosen
 }
 
-/// Whether a target names this native function exactly.
+/// Whether a line names this native function exactly.
 fn is_called(function: &SelectedFunction, target: &Target) -> bool {
     let file = function.file.to_string_lossy();
     target.module.matches(&file) && names_of(&function.name).any(|name| *name == *target.name.as_str())
@@ -232,7 +233,8 @@ mod tests {
         Dose { delay: Nanos(delay), frequency }
     }
 
-    /// The changes of a line if target 1 has dose 2 us, every 3rd, and one of its functions its own.
+    /// The changes that a line makes. Target 1 has the dose 2 us, every 3rd call, and one of its functions
+    /// has its own dose.
     fn chosen(line: &str) -> Chosen {
         let targets = parsed("native:*/lib.so:f*\n*/app.py:* delay=2us frequency=3 id=app\n");
         let mut known = KnownFunctions::default();
@@ -269,7 +271,7 @@ mod tests {
         let changed = chosen("*/app.py:A.* delay=1us");
         let expected = (Selection::Function(function(1, "/app.py", "A.run")), dose(1_000, 3));
         assert_eq!(changed.changes, [expected]);
-        // With this name, but of another kind.
+        // The name is right, but the kind is another.
         assert_eq!(chosen("*:fg delay=1us"), Chosen::default());
         assert_eq!(chosen("usdt:*:p:fg delay=1us"), Chosen::default());
     }

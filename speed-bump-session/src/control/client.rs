@@ -15,17 +15,17 @@ use super::{
 };
 use crate::{bounds::cut, units::Pid};
 
-/// How long a session may take to describe itself. A stopped one does not answer.
+/// How long we wait for a session to describe itself. A stopped session does not answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a change may take: it may wait for signals in flight, or resolve and attach.
+/// How long we wait for a change: it may have to wait for signals in flight, or resolve and attach.
 const PATIENCE_TO_CHANGE: Duration = Duration::from_secs(10);
-/// The most bytes that we show of another tool's version.
+/// The most bytes of another tool's version that we show.
 const VERSION_BYTES: usize = 64;
 
-/// The running sessions, each with the process of its tool. Removes sockets of processes that are gone.
+/// The running sessions, each with the PID of its tool. Removes the sockets of tools that are gone.
 ///
 /// # Errors
-/// The folder of the sockets is unusable.
+/// The folder of the sockets is not safe to use, or cannot be read.
 pub fn sessions() -> Result<Vec<(Pid, About)>, ControlError> {
     let Some(place) = Place::look()? else { return Ok(Vec::new()) };
     let mut sessions = Vec::new();
@@ -39,7 +39,7 @@ pub fn sessions() -> Result<Vec<(Pid, About)>, ControlError> {
     Ok(sessions)
 }
 
-/// The change to make.
+/// The kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Sets doses.
@@ -53,19 +53,19 @@ pub enum Change {
 /// The result of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
-    /// The number of targets that were named, added, or dropped.
+    /// The number of targets that were changed, added or dropped.
     pub targets: usize,
     /// The number of functions that are known now.
     pub functions: usize,
-    /// Their delays now.
+    /// The present delays of these functions.
     pub delay_ns: Vec<u64>,
 }
 
-/// Changes a session: the one of this tool's process, or the only one that runs. `line` is a pattern with
-/// options, as in a targets file; to drop targets, their pattern or id.
+/// Changes a session: that of the tool with this PID, or, with `None`, the only session. `line` is a pattern
+/// with options, as in a targets file. To drop targets, it is their pattern or id.
 ///
 /// # Errors
-/// There is no such session, or it refuses.
+/// There is no such session, or it refuses the change.
 pub fn change(session: Option<Pid>, change: Change, line: &str) -> Result<(Pid, Changed), ControlError> {
     let is_empty = line.trim().is_empty() || line.trim_start().starts_with('#');
     if line.contains(['\n', '\r']) || change == Change::Add && is_empty {
@@ -118,7 +118,7 @@ fn ask<T: for<'a> Deserialize<'a>>(place: &Place, pid: Pid, ask: &Ask) -> Result
     }
     let stream = match UnixStream::connect(&path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            // No process listens: it was killed.
+            // No process listens there any more: it was killed.
             let _ = fs::remove_file(&path);
             return Err(ControlError::NoSession { pid });
         }
@@ -127,7 +127,7 @@ fn ask<T: for<'a> Deserialize<'a>>(place: &Place, pid: Pid, ask: &Ask) -> Result
     let patience = if matches!(ask, Ask::About {}) { PATIENCE } else { PATIENCE_TO_CHANGE };
     let mut lines = Lines::new(&stream, patience);
     let greeting: Greeting = parsed(pid, &lines.read().map_err(failed)?)?;
-    // Otherwise we do not know what the request means there.
+    // In another protocol, the request may mean something else.
     if greeting.schema != SCHEMA {
         let start = |text: &str| cut(text, VERSION_BYTES).0.to_owned();
         let (version, schema) = (start(&greeting.version), start(&greeting.schema));

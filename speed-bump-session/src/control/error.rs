@@ -1,4 +1,4 @@
-//! Errors as answers.
+//! Errors, as answers to requests.
 
 use std::io;
 
@@ -13,21 +13,21 @@ use crate::{failure::FailureKind, session::SessionError, targets::TargetsError};
 pub(crate) enum Kind {
     /// The line is not a request.
     Request,
-    /// Not possible in this state: there is no session, or there is one already.
+    /// The request is impossible in this state: there is no session, or there is one already.
     State,
-    /// One of the kinds of exit codes.
+    /// A failure of a session, with the kind that the exit code shows.
     #[serde(untagged)]
     Failure(FailureKind),
 }
 
-/// Why a request was refused, as in answers.
+/// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct RequestError {
     pub(crate) kind: Kind,
-    /// Names the thing, the cause and the way out.
+    /// The thing, the cause and the way out.
     pub message: String,
-    /// Targets that select nothing, if that is the error.
+    /// The targets that select nothing, if this is the error.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) nothing: Vec<Value>,
 }
@@ -37,22 +37,22 @@ impl RequestError {
         Self { kind, message: message.into(), nothing: Vec::new() }
     }
 
-    /// The line is not a request.
+    /// The error for a line that is not a request.
     pub fn request(message: impl Into<String>) -> Self {
         Self::new(Kind::Request, message)
     }
 
-    /// Not possible in this state.
+    /// The error for a request that is impossible in this state.
     pub fn state(message: &str) -> Self {
         Self::new(Kind::State, message)
     }
 
-    /// A failure with a kind of exit code.
+    /// The error for a failure of this kind.
     pub fn failure(kind: FailureKind, message: String) -> Self {
         Self::new(Kind::Failure(kind), message)
     }
 
-    /// The request cannot be met.
+    /// The error for a request that cannot be met.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Kind::Failure(FailureKind::Usage), message)
     }

@@ -1,4 +1,5 @@
-//! Lines over a socket, bounded in bytes and in time: the other end may send anything, as slowly as it likes.
+//! Sends and receives lines over a socket. Limits their length and the time, as the other end may send
+//! anything, at any pace.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -6,17 +7,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The most bytes of a line: for a pattern with options, or the description of some thousand targets.
+/// The most bytes of a line: enough for a pattern with options, or for the description of some thousand
+/// targets.
 pub(super) const LONGEST: usize = 4 << 20;
-/// Bytes per read.
+/// The number of bytes in one read.
 const PART: usize = 64 << 10;
 
-/// Lines to and from the other end of a socket, with a time limit for all of them together.
+/// Lines to and from the other end of a socket. One time limit applies to all of them together.
 #[derive(Debug)]
 pub(super) struct Lines<'s> {
     stream: &'s UnixStream,
     until: Instant,
-    /// Bytes received after the last line.
+    /// Bytes that came after the end of the last line.
     rest: Vec<u8>,
 }
 
@@ -30,10 +32,11 @@ impl<'s> Lines<'s> {
         self.until = Instant::now() + patience;
     }
 
-    /// The next line, without its end. If the other end sends no more, the part of a line that came.
+    /// The next line, without its end. If the other end closes the connection, the part of a line that came
+    /// before.
     ///
     /// # Errors
-    /// The system's error; `TimedOut`; `InvalidData` for more than [`LONGEST`].
+    /// The system's error; `TimedOut`; `InvalidData` for a line longer than [`LONGEST`].
     pub(super) fn read(&mut self) -> io::Result<Vec<u8>> {
         let mut searched = 0;
         loop {
@@ -79,14 +82,14 @@ impl<'s> Lines<'s> {
         Ok(())
     }
 
-    /// The remaining time.
+    /// The time that is left.
     fn left(&self) -> io::Result<Duration> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
 }
 
-/// Lets the caller try again as long as there is time.
+/// Returns `Ok` if the caller may try again within the time limit.
 fn is_late(error: io::Error) -> io::Result<()> {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => Ok(()),
@@ -125,7 +128,7 @@ mod tests {
         let writer = thread::spawn(move || (&there).write_all(&vec![b' '; LONGEST + PART]));
         assert_eq!(lines.read().unwrap_err().kind(), io::ErrorKind::InvalidData);
         drop(here);
-        // It does not matter whether all of it was taken.
+        // The reader may not have read the whole line.
         let _ = writer.join().unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! The folder of the sockets. We use it only if no other user can have put something there.
+//! The folder of the sockets. We use it only if no other user can have put files there.
 
 use std::{
     fs::{self, DirBuilder, Metadata},
@@ -10,7 +10,7 @@ use std::{
 use super::{ControlError, FOLDER};
 use crate::units::Pid;
 
-/// The suffix of a socket's name, after the process id.
+/// The suffix of a socket's name, after the PID.
 const SUFFIX: &str = ".sock";
 
 /// The folder.
@@ -18,7 +18,7 @@ const SUFFIX: &str = ".sock";
 pub(super) struct Place(PathBuf);
 
 impl Place {
-    /// Creates it if it is missing, and checks it.
+    /// Creates the folder if it is missing, and checks it.
     pub(super) fn make() -> Result<Self, ControlError> {
         let path = PathBuf::from(FOLDER);
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
@@ -26,7 +26,7 @@ impl Place {
         Self::at(path)
     }
 
-    /// The same without creating it: `None` if it is missing.
+    /// Checks the folder; `None` if it is missing.
     pub(super) fn look() -> Result<Option<Self>, ControlError> {
         match fs::symlink_metadata(FOLDER) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -45,12 +45,12 @@ impl Place {
         Ok(Self(path))
     }
 
-    /// The path of the socket of this process's session.
+    /// The path of the socket for the session of this process.
     pub(super) fn socket(&self, pid: Pid) -> PathBuf {
         self.0.join(format!("{pid}{SUFFIX}"))
     }
 
-    /// The tool's processes that have sockets here. They may be gone.
+    /// The PIDs of the tools that have sockets here. The tools may be gone.
     pub(super) fn sessions(&self) -> Result<Vec<Pid>, ControlError> {
         let entries = fs::read_dir(&self.0);
         let entries = entries.map_err(|error| ControlError::Io { path: self.0.clone(), error })?;
@@ -62,7 +62,7 @@ impl Place {
     }
 }
 
-/// Refuses anything but a socket, and one that another user could have put there.
+/// Refuses a file that is not a socket, and one that another user could have put there.
 pub(super) fn check_socket(path: &Path) -> Result<(), ControlError> {
     let metadata = metadata(path)?;
     if !metadata.file_type().is_socket() {

@@ -1,4 +1,4 @@
-//! Requests, as lines of JSON.
+//! Requests: lines of JSON.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,7 +15,7 @@ use crate::{
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Ask {
-    /// Prepares a session: plans it, and attaches nothing.
+    /// Prepares a session: makes plans, and attaches nothing.
     Prepare(Box<PrepareAsk>),
     /// Starts the prepared session.
     Start {},
@@ -25,28 +25,28 @@ pub enum Ask {
     Set(SetAsk),
     /// Adds and drops targets.
     ChangeTargets {
-        /// Lines, as in a targets file.
+        /// Lines of targets, as in a targets file.
         #[serde(default)]
         add: Vec<String>,
-        /// Targets to drop.
+        /// The targets to drop.
         #[serde(default)]
         drop: Vec<Drop>,
     },
-    /// The counters.
+    /// Reads the counters.
     Snapshot {
-        /// Whether to add the names of functions.
+        /// Whether the answer has the names of functions.
         #[serde(default = "yes")]
         names: bool,
     },
-    /// The events since the last request.
+    /// Reads the events since the last request.
     Events {
-        /// How long to wait for the first one, in ms.
+        /// How long to wait for the first event, in ms.
         #[serde(default)]
         wait_ms: u64,
     },
-    /// The report so far.
+    /// Reads the report so far.
     Report {},
-    /// A sweep; the code that runs it reads the fields.
+    /// Runs a sweep. The code that runs it reads the fields.
     Sweep(serde_json::Map<String, Value>),
     /// Ends the session or the sweep.
     Stop {},
@@ -67,13 +67,14 @@ impl Ask {
     }
 }
 
-/// A session to prepare. Absent fields have the defaults of the command line, except for the delay: 0.
+/// A request to prepare a session. Absent fields have the same defaults as on the command line, but the
+/// default delay is 0.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrepareAsk {
-    /// The processes.
+    /// The PIDs of the processes.
     pub pids: Vec<i32>,
-    /// Lines, as in a targets file.
+    /// Lines of targets, as in a targets file.
     pub targets: Vec<String>,
     /// The delay of each trigger, for lines that give none.
     #[serde(default)]
@@ -90,13 +91,13 @@ pub struct PrepareAsk {
     /// Whether the helper may be loaded into the process.
     #[serde(default = "yes")]
     pub inject: bool,
-    /// How long loading it may take.
+    /// How long loading the helper may take.
     #[serde(default)]
     pub inject_timeout_ns: Option<u64>,
-    /// How long calls are counted before the first is delayed.
+    /// How long calls are only counted before the first one is delayed.
     #[serde(default)]
     pub start_after_ns: u64,
-    /// How long after its start the session ends by itself.
+    /// The time after which the session ends by itself.
     #[serde(default)]
     pub duration_ns: Option<u64>,
     /// Whether descendants are covered.
@@ -108,7 +109,7 @@ pub struct PrepareAsk {
     /// Whether a target that selects nothing is an error.
     #[serde(default)]
     pub strict: bool,
-    /// Whether the kernel module may be another project's.
+    /// Whether upstream's kernel module is accepted.
     #[serde(default)]
     pub accept_upstream_module: bool,
 }
@@ -117,7 +118,7 @@ fn one() -> u64 {
     1
 }
 
-/// The doses to set; at least one of the two fields is given.
+/// The doses to set. At least one of the two fields is given.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetAsk {
@@ -128,13 +129,13 @@ pub struct SetAsk {
     lines: Option<Vec<String>>,
 }
 
-/// A target to drop.
+/// Names the targets to drop.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Drop {
-    /// By its number.
+    /// The target with this number.
     Target(u32),
-    /// All targets with this pattern, with this pattern and caller, or with this id.
+    /// All targets with this text: as their pattern, as pattern and caller, or as id.
     Named(String),
 }
 
@@ -151,16 +152,16 @@ pub struct DoseAsk {
     frequency: u64,
 }
 
-/// What a dose is for.
+/// What a dose applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// A target's.
+    /// All functions of a target.
     Target(TargetIndex),
-    /// By its number in the session.
+    /// The function with this number in the session.
     Function(u32),
 }
 
-/// Reads a line: the request's `id`, if it has one, and the request.
+/// Reads a line. Returns the request's `id`, if it has one, and the request.
 pub fn read(line: &[u8]) -> (Value, Result<Ask, RequestError>) {
     let mut object = match serde_json::from_slice::<Value>(line) {
         Ok(Value::Object(object)) => object,
@@ -175,7 +176,7 @@ pub fn read(line: &[u8]) -> (Value, Result<Ask, RequestError>) {
     (id, ask.and_then(Ask::checked))
 }
 
-/// The targets of these lines, for a session.
+/// Reads lines of targets for a running session.
 pub(crate) fn lines(lines: &[String], controls: &Controls) -> Result<Vec<Target>, RequestError> {
     let parsed = TargetSource::lines("targets", lines).read(true)?;
     let targets = controls.decide_kinds(parsed)?;
@@ -191,7 +192,7 @@ fn delay(ns: u64) -> Result<Nanos, RequestError> {
     })
 }
 
-/// A dose within the limits.
+/// Returns the dose if it is within the limits.
 ///
 /// # Errors
 /// The delay is too long, or the frequency 0.
@@ -217,17 +218,17 @@ impl DoseAsk {
 }
 
 impl SetAsk {
-    /// A request for one line.
+    /// A request with one line.
     pub(crate) fn line(line: String) -> Self {
         Self { doses: None, lines: Some(vec![line]) }
     }
 
-    /// Doses for targets and functions by number.
+    /// The doses for targets and functions by number.
     pub fn doses(&self) -> &[DoseAsk] {
         self.doses.as_deref().unwrap_or_default()
     }
 
-    /// Lines with doses.
+    /// The lines with doses.
     pub fn lines(&self) -> &[String] {
         self.lines.as_deref().unwrap_or_default()
     }

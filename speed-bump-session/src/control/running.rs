@@ -29,10 +29,10 @@ pub fn about(controls: &Controls, pids: &[Pid]) -> About {
     About { pids: pids.iter().map(|pid| pid.get()).collect(), targets: targets.collect() }
 }
 
-/// Sets doses, by numbers and by lines; they all take effect at the same time.
+/// Sets doses, by number and by line. They all take effect at the same time.
 ///
 /// # Errors
-/// Nothing has changed.
+/// The doses cannot be set. Nothing has changed.
 pub fn set(controls: &Controls, doses: &[DoseAsk], lines: &[String]) -> Result<DosesSet, RequestError> {
     let known = controls.known();
     let mut changes: Vec<(Selection, Dose)> = Vec::with_capacity(doses.len());
@@ -59,11 +59,11 @@ pub fn set(controls: &Controls, doses: &[DoseAsk], lines: &[String]) -> Result<D
     Ok(DosesSet { at_ns: controls.set(&changes)?.at, lines: set })
 }
 
-/// Adds and drops targets. New targets without a dose get that of the session's other targets.
+/// Adds and drops targets. A new target whose line gives no dose gets the default dose of the session.
 ///
 /// # Errors
-/// Nothing has changed, unless it is that functions of the changed targets are not covered in a process: see
-/// [`Controls::change_targets`].
+/// See [`Controls::change_targets`]. Nothing has changed, unless the error is that functions of the changed
+/// targets are not covered in a process.
 pub fn change_targets(
     controls: &Controls,
     add: &[String],
@@ -105,7 +105,7 @@ pub fn change_targets(
     })
 }
 
-/// Each delay once, in order.
+/// The different delays, sorted.
 fn different(mut delays: Vec<u64>) -> Vec<u64> {
     delays.sort_unstable();
     delays.dedup();

@@ -1,4 +1,4 @@
-//! The socket of our own session. Each connection gets a greeting, and an answer to one request.
+//! The socket of our own session. Each connection gets a greeting, and the answer to one request.
 
 use std::{
     fs, io,
@@ -28,10 +28,10 @@ use super::{
 };
 use crate::{session::controls::Controls, units::Pid};
 
-/// How long a client may take to send a request, and to receive the answer.
+/// How long a client may take to send its request and to receive the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Listens. Dropping it removes the socket.
+/// Listens on the socket. Dropping this removes the socket.
 #[derive(Debug)]
 pub struct Server {
     path: PathBuf,
@@ -40,14 +40,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens for requests about a session of these processes, on a thread of its own.
+    /// Listens, on a separate thread, for requests about the session of these processes.
     ///
     /// # Errors
-    /// There is no place for the socket.
+    /// The socket cannot be created.
     pub fn start(controls: Controls, pids: Vec<Pid>) -> Result<Self, ControlError> {
         let path = Place::make()?.socket(Pid::own());
         let failed = |error| ControlError::Io { path: path.clone(), error };
-        // A process that had our number and was killed may have left a socket.
+        // An earlier process with our PID may have been killed, and have left its socket.
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
@@ -75,7 +75,7 @@ impl Server {
         Ok(Self { path, is_over, thread: Some(thread) })
     }
 
-    /// The socket's path.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -84,7 +84,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
-        // Wakes the thread.
+        // Wakes the thread, so that it sees the end.
         let woken = UnixStream::connect(&self.path);
         let _ = fs::remove_file(&self.path);
         if woken.is_ok() {

@@ -1,7 +1,7 @@
-//! The engine `signal`: which signals stand for which delays.
+//! The engine `signal`: chooses a signal for each delay.
 //!
-//! A signal for each delay of a session. The helper in the process spins on it; the BPF program decides when
-//! to send it.
+//! Each delay of a session has a signal. When the helper in the process gets the signal, it spins for that
+//! delay. The BPF program decides when to send it.
 
 mod under_way;
 
@@ -24,33 +24,34 @@ use crate::{
     units::Nanos,
 };
 
-/// For delays longer than this, the helper spins if it is loaded: a spin in the kernel would hold up all
-/// other work on the processor.
+/// If the helper is loaded, it spins delays longer than this: a spin in the kernel would hold up all other
+/// work on the processor.
 const AUTOMATIC_ABOVE: Nanos = Nanos(1_000_000);
 
-/// From which delay on the helper spins, if it is loaded: 1 ms, or the longest that the programs can spin.
+/// Above this delay the helper spins, if it is loaded: 1 ms, or the longest delay that the programs can spin.
 pub fn automatic_above(form: Form) -> Nanos {
     form.longest_spin().unwrap_or(AUTOMATIC_ABOVE)
 }
 
-/// The real-time signal that we take first: programs that use them start at either end.
+/// The real-time signal that we take first, in the middle: programs take theirs from either end.
 const PREFERRED: u32 = 50;
-/// glibc and musl reserve those below for themselves, or hand them out first (pthreads(7)).
+/// The first real-time signal that we take. glibc and musl reserve lower ones for themselves, or hand them
+/// out first (pthreads(7)).
 const FIRST: u32 = 36;
 /// The last real-time signal on all architectures that the tool runs on.
 const LAST: u32 = 64;
 
-/// A signal, and its delay.
+/// A signal and its delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelaySignal {
-    /// Signal number of the target process, as in signal(7).
+    /// The number of the signal in the target process, as in signal(7).
     pub number: u32,
     /// The whole delay.
     pub delay: Nanos,
 }
 
 impl DelaySignal {
-    /// Whether the signal would end a process that gives up its handler while the signal is in flight.
+    /// Whether the signal ends a process that removes its handler while the signal is in flight.
     pub fn is_deadly(self) -> bool {
         self.number != HARMLESS_SIGNAL
     }
@@ -59,13 +60,13 @@ impl DelaySignal {
 /// Why no signals could be chosen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignalError {
-    /// More delays than a session can have signals.
+    /// There are more different delays than signals in a session.
     #[error(
         "{delays} different delays need a signal each, and a session has {SIGNALS} at most: use fewer \
          different delays, or `--engine bpf`"
     )]
     TooMany {
-        /// Different delays.
+        /// The number of different delays.
         delays: usize,
     },
     /// The processes use too many signals themselves.
@@ -74,25 +75,25 @@ pub enum SignalError {
          real-time signals {FIRST} to {LAST} unused: use fewer different delays, or `--engine bpf`"
     )]
     Used {
-        /// Different delays.
+        /// The number of different delays.
         delays: usize,
-        /// Signals left.
+        /// The number of signals that are left.
         left: usize,
     },
 }
 
-/// The signal that is safe whatever the processes do, for the longest delay, unless they use it; bit N of
+/// SIGURG for the longest delay, unless the processes use it: this signal is safe whatever they do. Bit N of
 /// `used` is signal N + 1.
 pub fn choose_harmless(delays: &BTreeSet<Nanos>, used: u64) -> Option<DelaySignal> {
     let is_free = is_free(HARMLESS_SIGNAL, used);
     delays.last().filter(|_| is_free).map(|delay| DelaySignal { number: HARMLESS_SIGNAL, delay: *delay })
 }
 
-/// Chooses a signal for each delay, from those that no process uses: first the one of [`choose_harmless`],
-/// then real-time ones.
+/// Chooses a signal for each delay, from those that no process uses: first SIGURG, as [`choose_harmless`]
+/// does, then real-time signals.
 ///
 /// # Errors
-/// There are too few.
+/// There are too few signals.
 pub fn choose(delays: &BTreeSet<Nanos>, used: u64) -> Result<Vec<DelaySignal>, SignalError> {
     if delays.len() > SIGNALS {
         return Err(SignalError::TooMany { delays: delays.len() });
@@ -110,8 +111,8 @@ pub fn choose(delays: &BTreeSet<Nanos>, used: u64) -> Result<Vec<DelaySignal>, S
         .collect())
 }
 
-/// Reassigns a session's signals to other delays, the longest first. A signal keeps a delay that is still
-/// wanted; if there are not enough, the shortest delays get none.
+/// Gives a session's signals to other delays, the longest first. A signal keeps its delay if that is still
+/// wanted. If there are too few signals, the shortest delays get none.
 pub fn reassign(assigned: &[DelaySignal], delays: &BTreeSet<Nanos>) -> Vec<DelaySignal> {
     let is_kept = |delay: &Nanos| assigned.iter().any(|signal| signal.delay == *delay);
     let mut new = delays.iter().rev().filter(|delay| !is_kept(delay));
@@ -126,16 +127,16 @@ fn is_free(signal: u32, used: u64) -> bool {
     used & (1 << (signal - 1)) == 0
 }
 
-/// The sets of signals of a process, over all of its threads.
+/// The signal masks of a process, combined over all of its threads.
 ///
 /// # Errors
-/// It has ended.
+/// The process has ended.
 pub fn masks(process: &Process) -> io::Result<SignalMasks> {
     let mut all = process.status().map_err(io::Error::other)?.signals;
     for thread in process.thread_ids().map_err(io::Error::other)? {
         let mut status = Vec::new();
         let file = process.open_entry(&format!("task/{thread}/status"), OFlags::RDONLY);
-        // A thread may have ended meanwhile.
+        // A thread that has ended meanwhile is left out.
         if file.is_ok_and(|mut file| file.read_to_end(&mut status).is_ok())
             && let Some(masks) = SignalMasks::parse(&status)
         {

@@ -1,5 +1,5 @@
-//! Programs: machine code in which we choose sites, the seccomp filters of a thread, and the texts of the
-//! engine `kmod`.
+//! Fuzzes formats of code: machine code in which we choose sites, the seccomp filters of a thread, and the
+//! texts of the engine `kmod`.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::{
     units::{Nanos, VirtualAddress},
 };
 
-/// Any bytes as machine code, with any symbols and any unwind tables beside it.
+/// Any bytes as machine code, with any symbols and any unwind tables.
 pub fn site(bytes: &[u8]) {
     let mut input = Input(bytes);
     let choices = input.byte();
@@ -49,7 +49,7 @@ pub fn site(bytes: &[u8]) {
         let Ok(site) = analysis.choose(&cost) else { continue };
         let chosen = analysis.candidates.iter().find(|candidate| candidate.address == site.address);
         assert!(chosen.is_some_and(|chosen| chosen.excluded.is_none()));
-        // A turn of that loop would count as a call wherever the site is.
+        // A turn of this loop would count as a call, at every possible site.
         assert!(analysis.jump_to_entry.is_none() || site.exactness == Exactness::Repeats, "{analysis:?}");
         assert!(!shadow_stack || site.kind != SiteKind::Call);
         if let Ok(exits) = site::exits(&function, &site) {
@@ -60,7 +60,8 @@ pub fn site(bytes: &[u8]) {
     }
 }
 
-/// Any bytes as a seccomp filter, applied to calls of which more or less is known.
+/// Any bytes as a seccomp filter. It judges a call of which all arguments are known, and one of which they
+/// are not.
 pub fn seccomp_filter(bytes: &[u8]) {
     let (words, _) = bytes.as_chunks::<8>();
     let program: Vec<_> = words
@@ -75,13 +76,13 @@ pub fn seccomp_filter(bytes: &[u8]) {
     let answer = |call: Call| judge(&program, &call, 0xc000_003e, &mut { STEPS });
     let vague = answer(Call::any(libc::SYS_mmap));
     let exact = (0..6).fold(Call::any(libc::SYS_mmap), |call, position| call.with(position, 7 << position));
-    // The answer when all is known must be among the possible answers when less is.
+    // The answer with all arguments known must be one of the possible answers with fewer known.
     if let (Verdict::Only(exact), Verdict::Only(vague)) = (answer(exact), vague) {
         assert!(exact.iter().all(|action| vague.contains(action)), "{exact:?} of {vague:?}");
     }
 }
 
-/// Any bytes as the kernel module's list of targets, and as another tool's record.
+/// Any bytes as the kernel module's list of targets, and as the record of another tool.
 pub fn kmod_files(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let listing = Listing::parse(&text);

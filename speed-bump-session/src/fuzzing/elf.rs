@@ -1,4 +1,4 @@
-//! Parts of ELF files, and their names. The fuzz target `elf_file` handles whole files.
+//! Fuzzes parts of ELF files, and names in them. The fuzz target `elf_file` fuzzes whole files.
 
 use std::{
     cell::RefCell,
@@ -21,22 +21,22 @@ use crate::{
     python::interpreter,
 };
 
-/// The name of the ELF file in errors.
+/// A valid ELF file, for functions that need one.
 static ANY_FILE: LazyLock<Option<ElfFile>> = LazyLock::new(|| ElfFile::from_bytes(IMAGE, "fuzz").ok());
 
 /// Any bytes as a symbol's name: mangled, with a version, or neither.
 pub fn names(bytes: &[u8]) {
     let name = SymbolName::new(bytes, None, Binding::Global, TableKind::Symbols);
     for form in name.candidates() {
-        // A hundred times longer than any compiler's; each form is kept.
+        // A hundred times longer than any compiler's name. Each form is stored, so its length matters.
         assert!(form.len() <= (1 << 16) + 3 * bytes.len());
     }
-    // Displayed names go to root's terminal.
+    // Names are shown on root's terminal.
     assert!(!name.as_str().contains(char::is_control));
     assert!(!name.demangled().unwrap_or_default().contains(char::is_control), "{name:?}");
 }
 
-/// Any bytes as the notes of a file: USDT probes, the build id, the version of a helper.
+/// Any bytes as the notes of a file: USDT probes, the build id, and the version of a helper.
 pub fn notes(bytes: &[u8]) {
     let file = around_notes(bytes);
     Identity::read(&file).ok();
@@ -55,20 +55,21 @@ pub fn notes(bytes: &[u8]) {
     }
 }
 
-/// A file without sections: segments of code, of data, and of notes (gABI, "ELF Header", "Program Header").
+/// A file without sections. Its segments are code, data, and notes (gABI, "ELF Header", "Program Header").
 fn around_notes(notes: &[u8]) -> Vec<u8> {
     const HEADERS: u64 = 64 + 3 * 56;
     let machine = if cfg!(target_arch = "aarch64") { 183_u16 } else { 62 };
     let mut file = Vec::with_capacity(HEADERS as usize + notes.len());
     file.extend(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
-    // A shared object; machine; version; entry, program headers, section headers; flags; sizes and counts.
+    // In order: type (shared object), machine, version; entry, program headers, section headers; flags; sizes
+    // and counts.
     file.extend([3_u16, machine].iter().flat_map(|half| half.to_le_bytes()));
     file.extend(1_u32.to_le_bytes());
     file.extend([0, 64, 0_u64].iter().flat_map(|word| word.to_le_bytes()));
     file.extend(0_u32.to_le_bytes());
     file.extend([64_u16, 56, 3, 64, 0, 0].iter().flat_map(|half| half.to_le_bytes()));
     let length = notes.len() as u64;
-    // Type, flags; offset, address, physical address, size in the file, size in memory, alignment.
+    // In order: type, flags; offset, address, physical address, size in the file, size in memory, alignment.
     for (kind, flags, words) in [
         (1_u32, 5_u32, [0, 0, 0, 64, 64, 0x1000_u64]),
         (1, 6, [64, 0x1040, 0x1040, 64, 64, 0x1000]),
@@ -100,11 +101,12 @@ pub fn go_table(bytes: &[u8]) {
 }
 
 thread_local! {
-    /// A root directory for debug files: one for all runs.
+    /// A root directory for debug files, which all runs share.
     static ROOT: RefCell<Option<(TempDir, Root)>> = const { RefCell::new(None) };
 }
 
-/// Any bytes as an ELF file that names separate debug files, and as the debug file that it may name: `same`.
+/// Any bytes as an ELF file that names separate debug files. The debug file that it may name, `same`, has the
+/// same bytes.
 pub fn debug_files(bytes: &[u8]) {
     ROOT.with_borrow_mut(|root| {
         if root.is_none() {
@@ -124,7 +126,7 @@ pub fn debug_files(bytes: &[u8]) {
     });
 }
 
-/// Any bytes as an ELF file: whether it holds a CPython, where its code is, and what it exports.
+/// Any bytes as an ELF file: whether it contains a CPython, where its code is, and what it exports.
 pub fn python_elf(bytes: &[u8]) {
     exported(bytes, "dlopen");
     let Ok(file) = rustix::fs::memfd_create("fuzz", MemfdFlags::CLOEXEC).map(File::from) else { return };

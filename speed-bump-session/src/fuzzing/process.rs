@@ -1,4 +1,4 @@
-//! The /proc files of a process. The kernel writes them, and the process chooses the names in them.
+//! Fuzzes the /proc files of a process. The kernel writes them, but the process chooses the names in them.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::{
     units::{FileOffset, VirtualAddress},
 };
 
-/// Any bytes as /proc/PID/maps, and as the root of the process.
+/// Any bytes as /proc/PID/maps, and as the path of the process's root.
 pub fn maps(bytes: &[u8]) {
     let mut input = Input(bytes);
     let root = ["/", "/srv/jail", "/srv", ""][usize::from(input.byte() & 3)];

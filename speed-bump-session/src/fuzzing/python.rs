@@ -1,4 +1,5 @@
-//! What a Python process controls: the block that it shares with us, its perf map, its source files.
+//! Fuzzes what a Python process controls: the block that it shares with us, its perf map, and its source
+//! files.
 
 use std::{
     cell::RefCell,
@@ -27,7 +28,7 @@ use crate::{
     units::{Nanos, VirtualAddress},
 };
 
-/// The process writes anything into the shared block, at any moment, and truncates or extends it.
+/// The process writes anything into the shared block at any moment, truncates it, and extends it.
 ///
 /// The input is a list of steps with their operands.
 pub fn control_block(bytes: &[u8]) {
@@ -87,7 +88,7 @@ pub fn control_block(bytes: &[u8]) {
         theirs.write_all_at(input.bytes(length), start + place % room).ok();
     }
     taken += look(&block, &mut functions);
-    // Each record is reported once, however often it changes.
+    // Each record is reported only once, however often it changes.
     assert!(taken <= layout.functions_capacity as usize);
 }
 
@@ -123,12 +124,12 @@ fn look(block: &Block, functions: &mut NewFunctions) -> usize {
 }
 
 thread_local! {
-    /// A root directory for perf maps: one for all runs.
+    /// A root directory for perf maps, which all runs share.
     static ROOT: RefCell<Option<TempDir>> = const { RefCell::new(None) };
 }
 
-/// The process appends to its perf map, truncates it, or replaces it by another file or something else,
-/// between any two reads.
+/// Between any two reads, the process appends to its perf map, truncates it, or replaces it by another file
+/// or something else.
 pub fn perf_map(bytes: &[u8]) {
     ROOT.with_borrow_mut(|root| {
         if root.is_none() {
@@ -191,7 +192,7 @@ fn look_at_map(follower: &mut PerfMapFollower, trampolines: &mut Trampolines, ch
         let inside = |range: &Range<VirtualAddress>| range.start <= entry.address && end <= range.end;
         assert!(executable.iter().any(inside), "{entry:?}");
         assert!(!entry.qualname.is_empty());
-        // The process controls what is there, too; here it is the name.
+        // The process also controls the code there. Here, the name is used as code.
         let code = entry.filename.as_bytes();
         let found = trampolines.return_address(entry, |_, buffer| {
             buffer

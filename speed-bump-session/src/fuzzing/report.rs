@@ -1,4 +1,4 @@
-//! Reports of records that any user may have written.
+//! Fuzzes reports: any user may have written a record.
 
 use speed_bump_experiment::record::{Experiment, Measured};
 
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// The most slices of a record that we process here: more would take long.
+/// The most slices of a record that we process here, so that a run does not take long.
 const SLICES: usize = 2_000;
 /// The largest page, in bytes.
 const PAGE: usize = 300_000;
@@ -53,7 +53,7 @@ fn sweep(measured: Measured) {
     assert!(serde_json::to_string(&trace(&experiment)).is_ok());
 }
 
-/// It contains nothing that a terminal would obey, or that is invisible.
+/// Checks that a text has no characters that a terminal would execute, and no invisible ones.
 fn assert_visible(text: &str) {
     let hidden = text.chars().find(|c| *c != '\n' && !is_visible(*c));
     assert!(hidden.is_none(), "{hidden:?}");

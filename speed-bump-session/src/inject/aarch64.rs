@@ -1,20 +1,20 @@
-//! aarch64: refused, until remote calls are written for it.
+//! aarch64: injecting is refused, as remote calls are not implemented.
 
 use crate::{sys::ptrace::Registers, units::VirtualAddress};
 
-/// Why injection is impossible on an architecture; `None` if it is possible.
+/// Why injecting is impossible on this architecture; `None` if it is possible.
 pub(super) const UNSUPPORTED: Option<&str> = Some("aarch64");
 
-/// `AUDIT_ARCH_AARCH64` (include/uapi/linux/audit.h): how seccomp filters see the architecture.
+/// `AUDIT_ARCH_AARCH64` (include/uapi/linux/audit.h): the number of the architecture in seccomp filters.
 pub(super) const AUDIT_ARCH: u32 = 0xc000_00b7;
 
-/// System calls by number (include/uapi/asm-generic/unistd.h).
+/// The numbers of system calls (include/uapi/asm-generic/unistd.h).
 pub(super) mod number {
     pub(in super::super) const CLOSE: u64 = libc::SYS_close as u64;
     pub(in super::super) const MEMFD_CREATE: u64 = libc::SYS_memfd_create as u64;
 }
 
-/// Pieces of code for remote calls: none yet.
+/// Finds pieces of code for remote calls. None are known yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gadgets;
 
@@ -26,11 +26,11 @@ impl Gadgets {
     }
 }
 
-/// Has no values, so nothing below ever runs.
+/// This type has no values, so the functions that take one never run.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Code {}
 
-/// A system call that a thread was interrupted in.
+/// An interrupted system call of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InterruptedCall {
     pub(super) number: u64,
@@ -38,7 +38,7 @@ pub(super) struct InterruptedCall {
     pub(super) result: i64,
 }
 
-/// A stopped thread's state.
+/// The state of a stopped thread.
 #[derive(Clone, Debug)]
 pub(super) struct Frame;
 
@@ -60,7 +60,7 @@ impl Frame {
     }
 }
 
-/// The length of an instruction.
+/// The length of an instruction in bytes.
 pub(super) const LONGEST_CALL: usize = 4;
 
 pub(super) fn is_behind_call(_before: &[u8]) -> bool {

@@ -1,7 +1,9 @@
-//! The memory of the program that a process runs, and not of one that it executes later.
+//! The memory of the program that a process runs now. It never reaches a program that the process executes
+//! later.
 //!
-//! Facts about a program, such as where its C library is, hold for that program only. An open /proc/PID/mem
-//! belongs to the program too: once the process has executed another, nothing can be read there any more.
+//! Facts about a program, such as the address of its C library, hold for that program only. An open
+//! /proc/PID/mem also belongs to the program: once the process has executed another one, nothing can be read
+//! there any more.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
@@ -20,10 +22,10 @@ impl AddressSpace {
         Ok(Self { file: process.memory_to_write()? })
     }
 
-    /// Whether the program is gone: the process has ended or executed another. `mapped` is an address in the
-    /// program.
+    /// Whether the program is gone, because the process has ended or executed another one. `mapped` must be
+    /// an address in the program.
     pub(super) fn is_gone(&self, mapped: VirtualAddress) -> bool {
-        // An unmapped address would be an error even if the program is there.
+        // For an unmapped address, this would be an error even if the program is there.
         matches!(self.file.read_at(&mut [0], mapped.0), Ok(0))
     }
 

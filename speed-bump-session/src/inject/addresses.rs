@@ -1,5 +1,5 @@
-//! Checks whether there is address space for the helper. At its limit (`RLIMIT_AS`, `ulimit -v`) the process
-//! itself would get `ENOMEM`, so the helper takes only a part of what is left.
+//! Checks whether there is address space for the helper. At the limit (`RLIMIT_AS`, `ulimit -v`) the process
+//! itself would get `ENOMEM`. So the helper takes only a part of the address space that is left.
 
 use speed_bump_abi::control_block::LARGEST_BLOCK;
 
@@ -10,16 +10,17 @@ use crate::{
 };
 
 /// What loading takes besides the control block: the helper's image, the stack of its thread (1 MiB), and
-/// memory that the dynamic loader and the C library allocate.
+/// memory that the dynamic loader and the C library allocate. In bytes.
 const FIXED: u64 = 4 << 20;
-/// We take at most this part of what is left.
+/// We divide the address space that is left by this, and take at most the result.
 const PART: u64 = 2;
-/// What the helper reserves for the smallest block.
+/// The address space that the helper reserves for the smallest block, in bytes.
 const SMALLEST_BLOCK: u64 = 1 << 20;
-/// The largest block for a process that locks its memory: then all of it is resident at once, used or not.
+/// The largest block for a process that locks its memory: there all of a block is resident at once, even if
+/// it is unused.
 const LOCKED_BLOCK: u64 = 16 << 20;
 
-/// A limit of address space.
+/// The limit of a process's address space, and what is left of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limit {
     limit: Bytes,
@@ -27,21 +28,22 @@ struct Limit {
 }
 
 impl Limit {
-    /// `None` if the process has no limit.
+    /// Reads the limit; `None` if the process has none.
     fn read(process: &Process) -> Result<Option<Self>, ProcessError> {
         let Some(limit) = process.address_limit()? else { return Ok(None) };
         let taken = process.status()?.addresses;
         Ok(Some(Self { limit, left: Bytes(limit.0.saturating_sub(taken.0)) }))
     }
 
-    /// How much the helper may reserve for a block; it reserves powers of two.
+    /// The largest block for which the helper may reserve address space. It is a power of two, as the helper
+    /// reserves powers of two.
     fn block(self) -> u64 {
         let most = (self.left.0 / PART).saturating_sub(FIXED);
         most.checked_ilog2().map_or(0, |bits| 1 << bits)
     }
 }
 
-/// Refuses a process that has too few addresses left for the helper with the smallest block.
+/// Refuses a process with too little address space for the helper and the smallest block.
 pub(super) fn check(process: &Process) -> Result<(), InjectError> {
     match Limit::read(process)? {
         Some(limit) if limit.block() < SMALLEST_BLOCK => Err(InjectError::NoAddresses {
@@ -57,7 +59,7 @@ pub(super) fn check(process: &Process) -> Result<(), InjectError> {
 /// The size of the largest control block for a process, in bytes.
 ///
 /// # Errors
-/// It has ended, or we may not inspect it.
+/// The process has ended, or we may not inspect it.
 pub(crate) fn largest_block(process: &Process) -> Result<u64, ProcessError> {
     let by_limit = Limit::read(process)?.map_or(LARGEST_BLOCK as u64, Limit::block);
     let by_locking = if process.status()?.locked.0 > 0 { LOCKED_BLOCK } else { LARGEST_BLOCK as u64 };

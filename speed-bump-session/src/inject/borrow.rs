@@ -1,4 +1,4 @@
-//! Stops threads in turn until one stands at a safe point.
+//! Stops threads in turn, until one of them is at a safe point.
 
 use std::{
     collections::HashMap,
@@ -24,19 +24,19 @@ use crate::{
     units::Pid,
 };
 
-/// How long a thread may take to stop: it stops at once, unless it waits uninterruptibly, or for a processor.
+/// How long a thread may take to stop. It stops at once, unless it waits uninterruptibly or for a processor.
 pub(super) const STOP_LIMIT: Duration = Duration::from_millis(500);
-/// Pauses between attempts, growing from the first to the last.
+/// The pauses between attempts grow from the first to the last of these.
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 const LAST_PAUSE: Duration = Duration::from_millis(1);
 /// How many threads we try in a row before we list them again.
 const TRIES_A_ROUND: usize = 8;
-/// How long we wait for a thread in native code at first.
+/// How long we wait for a thread in native code the first time.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
-/// From this part of the time on, we also interrupt calls that then return `EINTR`.
+/// After this fraction of the time limit (one fourth), we also interrupt calls that then return `EINTR`.
 const UNNOTICED_PART: u32 = 4;
 
-/// Borrows a thread. Returns when it was stopped, too.
+/// Borrows a thread. Also returns the time when it was stopped.
 pub(super) fn borrow<'p>(
     process: &'p Process,
     memory: &'p AddressSpace,
@@ -86,23 +86,23 @@ pub(super) fn borrow<'p>(
     }
 }
 
-/// Which of the threads in native code to wait for.
+/// Decides which thread in native code to wait for.
 #[derive(Debug, Default)]
 struct Waits {
     /// How often we waited for each thread.
     done: HashMap<Pid, u32>,
 }
 
-/// A wait for a thread to return to the interpreter.
+/// A wait until a thread returns to the interpreter.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
-    /// How often we waited for it before.
+    /// How often we waited for the thread before.
     turn: u32,
     until: Instant,
 }
 
 impl Waits {
-    /// Threads take turns, and each time we wait twice as long.
+    /// The threads take turns. Each time we wait twice as long for a thread.
     fn next(&mut self, threads: &[Candidate], over: Instant) -> Option<(Candidate, Wait)> {
         let done = |candidate: &Candidate| self.done.get(&candidate.thread).copied().unwrap_or(0);
         let candidate = *threads.iter().min_by_key(|candidate| done(candidate))?;
@@ -115,7 +115,7 @@ impl Waits {
 
 type Attempt<'p> = Result<(Borrowed<'p>, Instant), Unsuitable>;
 
-/// Stops a thread and borrows it, at once if it is at a safe point, or after waiting for one.
+/// Stops a thread and borrows it. If it is not at a safe point, we may wait for one.
 fn attempt<'p>(
     process: &'p Process,
     memory: &'p AddressSpace,
@@ -169,7 +169,7 @@ fn attempt<'p>(
         let_go(process, tracee, &found)?;
         return Err(InjectError::Ended { pid: process.pid(), thread, stage: Stage::Borrow });
     }
-    // While this thread is stopped, no other program can take the process's place.
+    // While the thread is stopped, the process cannot execute another program.
     let permitted = process.check_program(program).map_err(InjectError::from);
     if let Err(error) = permitted.and_then(|()| seccomp::check(process, &tracee)) {
         let_go(process, tracee, &found)?;
@@ -181,7 +181,7 @@ fn attempt<'p>(
     Ok(Ok((borrowed, stopped)))
 }
 
-/// Stops a thread. Returns when, too.
+/// Stops a thread. Also returns the time when it stopped.
 pub(super) fn stop(
     process: &Process,
     thread: Pid,
@@ -217,7 +217,7 @@ pub(super) fn let_go(process: &Process, tracee: Tracee, found: &Look) -> Result<
     let system = |what| move |source| super::system(process, what, source);
     let (mut registers, mut changed) = undisturbed(&found.registers);
     if arch::needs_restart_call(&registers) && !seccomp::allows_restart(process, &tracee) {
-        // The kernel would continue a timed call by another call, which the filter does not know.
+        // The kernel would continue a timed call by another system call, which the filter does not allow.
         arch::call_fails(&mut registers, libc::EINTR);
         changed = true;
     }
@@ -231,9 +231,9 @@ pub(super) fn let_go(process: &Process, tracee: Tracee, found: &Look) -> Result<
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     registers: Registers,
-    /// The signals that it blocks, a bit each.
+    /// The signals that the thread blocks, a bit for each.
     mask: u64,
-    /// The signals that the process has handlers for.
+    /// The signals for which the process has handlers.
     handled: u64,
     /// The signals that the process ignores.
     ignored: u64,
@@ -247,8 +247,8 @@ impl Look {
         Ok(Self { registers, mask, handled, ignored })
     }
 
-    /// Whether a SIGTRAP of the kernel's that is not delivered leaves no trace. If the thread blocks it or
-    /// the process ignores it, the kernel forces it, and it ends the process (kernel/signal.c,
+    /// Whether a SIGTRAP from the kernel that we do not deliver has no effect. If the thread blocks SIGTRAP
+    /// or the process ignores it, the kernel forces the signal, and it ends the process (kernel/signal.c,
     /// `force_sig_info_to_task`).
     fn takes_traps(&self) -> bool {
         (self.mask | self.ignored) & (1 << (libc::SIGTRAP - 1)) == 0
@@ -259,8 +259,8 @@ impl Look {
     }
 }
 
-/// A thread that does not stop cannot be detached from either. Our request is forgotten when this thread of
-/// ours ends; until then it would stop at its next chance and stay stopped. So we check it once more.
+/// Lets go a thread that did not stop in time. It cannot be detached from before it stops: until our tracing
+/// thread ends, it would stop at its next chance and stay stopped. So we wait once more.
 fn wait_and_let_go(tracee: Tracee) {
     if let Ok(Some(stop)) = tracee.wait(Instant::now() + STOP_LIMIT) {
         let signal = if let Stop::Signal(signal) = stop { signal } else { 0 };
@@ -269,15 +269,15 @@ fn wait_and_let_go(tracee: Tracee) {
     }
 }
 
-/// The meaning of a refused `PTRACE_SEIZE`.
+/// What a refused `PTRACE_SEIZE` means.
 fn refusal(process: &Process, error: io::Error) -> Result<Unsuitable, InjectError> {
     match error.raw_os_error() {
         Some(libc::ESRCH) => Ok(Unsuitable::Gone),
-        // One that did not stop in time before: it is still traced by us until it does.
+        // This thread did not stop in time before. We trace it until it does.
         Some(libc::EPERM) if is_traced_by_us(process) => Ok(Unsuitable::Stuck),
         Some(libc::EPERM) => {
             super::preflight::check(process)?;
-            // The thread ended meanwhile, or a security module forbids it.
+            // Either the thread has ended, or a security module forbids tracing.
             if process.is_alive() {
                 Ok(Unsuitable::Gone)
             } else {

@@ -1,52 +1,53 @@
-//! System calls in which a thread may be borrowed, and how the kernel continues each afterwards.
+//! The system calls in which a thread may be borrowed, and how each continues afterwards.
 //!
-//! Only calls that wait for something outside of the process are listed: a thread that waits in the middle of
+//! Only calls that wait for something outside of the process are listed. A thread that waits in the middle of
 //! `malloc` or of the dynamic loader holds a lock that the helper needs.
 
 /// How an interrupted call continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Continuation {
-    /// The kernel continues it, with the time that was left.
+    /// The kernel continues the call, with the time that was left.
     Kernel,
     /// The kernel returns `EINTR`, as after SIGSTOP and SIGCONT (signal(7), "Interruption of system calls ...
-    /// by stop signals"). Without a time limit we make the thread repeat the call; with one, the program sees
-    /// `EINTR`.
+    /// by stop signals"). If the call has no time limit, we make the thread repeat it. If it has one, the
+    /// program sees `EINTR`.
     Eintr {
-        /// Position of the argument with the time limit.
+        /// The argument with the time limit, if the call has such an argument.
         limit: Option<Limit>,
     },
-    /// `EINTR` if the socket has a time limit (SO_RCVTIMEO, SO_SNDTIMEO), else the kernel continues it.
+    /// If the socket has a time limit (SO_RCVTIMEO, SO_SNDTIMEO), the kernel returns `EINTR`. Otherwise it
+    /// continues the call.
     Socket,
 }
 
 /// An argument with a time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Limit {
-    /// Milliseconds, negative for none.
+    /// An argument in milliseconds. Negative: no limit.
     Milliseconds(usize),
-    /// A pointer, null for none.
+    /// A pointer to the limit. Null: no limit.
     Pointer(usize),
 }
 
 impl Limit {
-    /// Whether these arguments set no limit.
+    /// Whether these arguments set no time limit.
     pub(super) fn is_absent(self, arguments: [u64; 6]) -> bool {
         let argument = |position: usize| arguments.get(position).copied().unwrap_or(1);
         match self {
-            // The kernel reads an int.
+            // The kernel reads this argument as an int.
             Self::Milliseconds(position) => (argument(position) as u32).cast_signed() < 0,
             Self::Pointer(position) => argument(position) == 0,
         }
     }
 }
 
-/// FUTEX_WAIT_BITSET and FUTEX_WAIT_REQUEUE_PI (include/uapi/linux/futex.h), which condition variables,
-/// semaphores and timed locks use. glibc's internal locks, including malloc's, use plain FUTEX_WAIT.
+/// FUTEX_WAIT_BITSET and FUTEX_WAIT_REQUEUE_PI (include/uapi/linux/futex.h). Condition variables, semaphores
+/// and timed locks use these. glibc's internal locks, including those of malloc, use plain FUTEX_WAIT.
 const FUTEX_OPERATIONS: [u64; 2] = [9, 11];
-/// All but FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME.
+/// Removes FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME.
 const FUTEX_OPERATION_MASK: u64 = 0x7f;
 
-/// How the call continues; `None` if we leave a thread in it alone.
+/// How a call continues; `None` if a thread must not be borrowed in it.
 pub(super) fn continuation(number: u64, arguments: [u64; 6]) -> Option<Continuation> {
     use Continuation::{Eintr, Kernel, Socket};
     let number = libc::c_long::try_from(number).ok()?;
@@ -71,7 +72,7 @@ pub(super) fn continuation(number: u64, arguments: [u64; 6]) -> Option<Continuat
         | libc::SYS_splice
         | libc::SYS_mq_timedreceive
         | libc::SYS_mq_timedsend => Kernel,
-        // Pipes, terminals, sockets, event and timer descriptors.
+        // For pipes, terminals, sockets, event and timer descriptors.
         libc::SYS_read | libc::SYS_readv | libc::SYS_write | libc::SYS_writev => Socket,
         libc::SYS_accept
         | libc::SYS_accept4

@@ -1,4 +1,4 @@
-//! Why we did not inject.
+//! The reasons why the helper was not injected.
 
 use std::{io, path::PathBuf};
 
@@ -10,17 +10,17 @@ use crate::{
     units::{Bytes, Nanos, Pid},
 };
 
-/// Why we did not inject. Unless the message says otherwise, the process is unchanged.
+/// Why the helper was not injected. Unless the message says otherwise, the process is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InjectError {
-    /// We could not inspect the process.
+    /// The process could not be inspected.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// There is no code for this machine.
+    /// Injecting is not implemented for this architecture.
     #[error("injection is not written for {0} yet: use an entry source that needs none (--no-inject)")]
     Machine(&'static str),
-    /// A debugger is attached to it.
+    /// A debugger already traces the process.
     #[error(
         "process {pid} is being traced by process {tracer} ({name}): a process has one tracer at a time; end \
          that one, or use --no-inject"
@@ -38,10 +38,10 @@ pub enum InjectError {
     Denied {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// Rule of the kernel that forbids it.
+        /// The kernel's rule that forbids it.
         reason: DenialReason,
     },
-    /// Job control.
+    /// Job control has stopped the process.
     #[error(
         "process {pid} is stopped (by SIGSTOP or its terminal), so no thread of it can run the helper: \
          continue it with `kill -CONT {pid}` first"
@@ -50,7 +50,7 @@ pub enum InjectError {
         /// PID of the process that was to load the helper.
         pid: Pid,
     },
-    /// A control group keeps it from running.
+    /// A control group keeps the process from running.
     #[error("process {pid} is frozen by its control group: thaw it first (cgroup.freeze, `docker unpause`)")]
     Frozen {
         /// PID of the process that was to load the helper.
@@ -75,10 +75,10 @@ pub enum InjectError {
         pid: Pid,
         /// Name of the system call, as in its manual page.
         call: &'static str,
-        /// The filter's action.
+        /// The filter's action for the call.
         action: String,
     },
-    /// A seccomp filter that we cannot read may kill the process.
+    /// The seccomp filter cannot be read, and may kill the process.
     #[error(
         "process {pid} runs under a seccomp filter that cannot be read ({source}), and a filter may kill the \
          process for a system call that injecting needs: run this as root in the machine's own namespaces \
@@ -87,7 +87,7 @@ pub enum InjectError {
     SeccompUnreadable {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// What the system said.
+        /// The system's error.
         r#source: io::Error,
     },
     /// The kernel refuses a system call that we make ourselves.
@@ -100,10 +100,10 @@ pub enum InjectError {
         pid: Pid,
         /// Name of the system call, as in its manual page.
         call: &'static str,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// The path to the helper's memory file would lead nowhere.
+    /// The process has no proc file system, so the path to the helper's memory file would lead nowhere.
     #[error(
         "process {pid} sees no proc file system at /proc, through which its dynamic loader would find the \
          helper: mount one there, or use --no-inject"
@@ -112,7 +112,7 @@ pub enum InjectError {
         /// PID of the process that was to load the helper.
         pid: Pid,
     },
-    /// It has no `dlopen`.
+    /// The process has no `dlopen`.
     #[error(
         "process {pid} has no dynamic loader ({looked}): it is statically linked, and nothing can be loaded \
          into it; use --no-inject, or an interpreter that is linked dynamically"
@@ -123,7 +123,7 @@ pub enum InjectError {
         /// The files that we searched.
         looked: String,
     },
-    /// It has no code to build a remote call from.
+    /// The process has no code from which a remote call can be built.
     #[error(
         "process {pid} maps no code that ends a remote call safely (looked in {looked}); please report this \
          C library, and use --no-inject"
@@ -134,13 +134,13 @@ pub enum InjectError {
         /// The files that we searched.
         looked: String,
     },
-    /// With a shadow stack, returns must lead to where calls came from.
+    /// With a shadow stack, a function must return to the address from which it was called.
     #[error("process {pid} runs with a shadow stack, which remote calls would violate: use --no-inject")]
     ShadowStack {
         /// PID of the process that was to load the helper.
         pid: Pid,
     },
-    /// No thread came to a safe point.
+    /// No thread came to a safe point in time.
     #[error(
         "no thread of process {pid} came to a point where it can be borrowed safely within {limit} \
          ({tried}); nothing was changed; {}",
@@ -149,12 +149,12 @@ pub enum InjectError {
     NoSafePoint {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// How long we tried.
+        /// The time limit.
         limit: Nanos,
-        /// What we found instead.
+        /// Why threads were not borrowed.
         tried: Tried,
     },
-    /// `vm.memfd_noexec`.
+    /// The sysctl `vm.memfd_noexec` forbids executable memory files.
     #[error(
         "process {pid} may not have executable memory files (vm.memfd_noexec=2 in its PID namespace), which \
          is how the helper gets into it: set the sysctl to 1 or 0, or use --no-inject"
@@ -163,7 +163,7 @@ pub enum InjectError {
         /// PID of the process that was to load the helper.
         pid: Pid,
     },
-    /// A control group is near its limit.
+    /// A control group is near its limit of memory.
     #[error(
         "loading the helper into process {pid} takes up to {needed} of memory, and its control group {} has \
          {left} left of its limit of {limit}: at the limit the kernel kills processes; raise the limit, or \
@@ -173,16 +173,16 @@ pub enum InjectError {
     NoMemory {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// The group, or one of its parents.
+        /// The folder of the control group.
         folder: PathBuf,
-        /// What it has left.
+        /// The memory that it has left.
         left: Bytes,
-        /// What it may take in all.
+        /// Its limit.
         limit: Bytes,
         /// The most that loading takes.
         needed: Bytes,
     },
-    /// A limit of address space is near.
+    /// The process is near its limit of address space.
     #[error(
         "process {pid} has {left} of address space left of its limit of {limit} (ulimit -v, RLIMIT_AS), and \
          loading the helper takes {needed} with what is left to the program: raise the limit, as with \
@@ -191,14 +191,14 @@ pub enum InjectError {
     NoAddresses {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// What it has left.
+        /// The address space that the process has left.
         left: Bytes,
-        /// What it may take in all.
+        /// Its limit.
         limit: Bytes,
-        /// How much must be left.
+        /// The address space that must be left.
         needed: Bytes,
     },
-    /// Another file has the descriptor of our memory file.
+    /// The descriptor of our memory file now belongs to another file.
     #[error(
         "descriptor {descriptor} of process {pid}, where a thread of it had just made a memory file for us, \
          is {found}: another thread changed that; nothing was written. Try again if the program is known to \
@@ -207,12 +207,12 @@ pub enum InjectError {
     NotOurs {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// The descriptor's number there.
+        /// The number of the descriptor in the process.
         descriptor: u64,
-        /// What it is instead.
+        /// What the descriptor is instead.
         found: Unlike,
     },
-    /// The process wrote into the image.
+    /// The process wrote into the helper's image.
     #[error(
         "process {pid} changed the helper's image while it was written: nothing was loaded; do not trust the \
          program, or use --no-inject"
@@ -239,10 +239,10 @@ pub enum InjectError {
         pid: Pid,
         /// Name of the system call, as in its manual page.
         call: &'static str,
-        /// What the system said.
+        /// The system's error.
         r#source: io::Error,
     },
-    /// `dlopen` took no image.
+    /// `dlopen` refused the helper's image.
     #[error(
         "the dynamic loader of process {pid} refused the helper (dlopen returned NULL): a security module \
          may forbid executable memory files, or memory or its limit of address space may be short; the \
@@ -252,17 +252,17 @@ pub enum InjectError {
         /// PID of the process that was to load the helper.
         pid: Pid,
     },
-    /// The helper is in, and said no.
+    /// The helper was loaded, and refused to start.
     #[error("the helper in process {pid} refused to start: {failure}")]
     Helper {
         /// PID of the process that was to load the helper.
         pid: Pid,
         /// `speed_bump_abi::control_block::Failure`, by number.
         code: u32,
-        /// The same in words.
+        /// The failure as text.
         failure: String,
     },
-    /// The thread did not return.
+    /// The borrowed thread did not return in time.
     #[error(
         "thread {thread} of process {pid} did not come back from {stage} within {limit} ({state}); it was \
          put back where it was and goes on. {left}"
@@ -272,16 +272,16 @@ pub enum InjectError {
         pid: Pid,
         /// TID of the thread that was borrowed.
         thread: Pid,
-        /// What we made it do.
+        /// What the thread did for us.
         stage: Stage,
-        /// How long it had.
+        /// The time limit.
         limit: Nanos,
-        /// Its state.
+        /// The thread's state.
         state: &'static str,
         /// What could not be undone.
         left: &'static str,
     },
-    /// The thread is still working for us, and finishes by itself.
+    /// The borrowed thread is still working for us. It finishes by itself.
     #[error(
         "thread {thread} of process {pid} is still at work in {stage}, much longer than {limit}; it was let \
          go and returns to its own work when it is done, with EINTR from the system call it was in, if any; \
@@ -292,9 +292,9 @@ pub enum InjectError {
         pid: Pid,
         /// TID of the thread that was borrowed.
         thread: Pid,
-        /// What we made it do.
+        /// What the thread does for us.
         stage: Stage,
-        /// The longest that it should have taken.
+        /// The time limit.
         limit: Nanos,
     },
     /// The borrowed thread crashed.
@@ -307,22 +307,22 @@ pub enum InjectError {
         pid: Pid,
         /// TID of the thread that was borrowed.
         thread: Pid,
-        /// What we made it do.
+        /// What the thread did for us.
         stage: Stage,
-        /// Signal number, as in signal(7).
+        /// The number of the signal, as in signal(7).
         signal: i32,
     },
-    /// The process ended or replaced its program.
+    /// The process ended, or executed another program.
     #[error("process {pid} ended, replaced its program (exec) or lost thread {thread} in {stage}")]
     Ended {
         /// PID of the process that was to load the helper.
         pid: Pid,
         /// TID of the thread that was borrowed.
         thread: Pid,
-        /// What we made it do.
+        /// What the thread did for us.
         stage: Stage,
     },
-    /// Another session uses the process's helper.
+    /// Another session uses the helper in the process.
     #[error(
         "another session delays Python functions in process {pid} already (its helper is {state}). End that \
          one, or change it: `speed-bump-ebpf sessions` lists it, and `set` changes it"
@@ -330,10 +330,10 @@ pub enum InjectError {
     InUse {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// State of its block.
+        /// The state of that helper.
         state: &'static str,
     },
-    /// An earlier session's helper has not left yet.
+    /// An earlier session's helper has not left the process yet.
     #[error(
         "the helper of an earlier session has still to leave process {pid}, for which it needs the \
          interpreter's lock: a thread keeps that while it sleeps or computes. It leaves when the process \
@@ -343,7 +343,7 @@ pub enum InjectError {
         /// PID of the process that was to load the helper.
         pid: Pid,
     },
-    /// Our image of the helper is unusable.
+    /// The helper's image in this tool is unusable.
     #[error("the helper's image is not usable: {0}; this build of speed-bump-ebpf is broken")]
     Image(String),
     /// A file of the process could not be opened.
@@ -355,12 +355,12 @@ pub enum InjectError {
     /// The process's memory could not be read.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The control block could not be filled in.
+    /// The control block could not be written.
     #[error("cannot fill in the control block of process {pid}: {source}")]
     Control {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// What the system said.
+        /// The system's error.
         r#source: io::Error,
     },
     /// A ptrace request for the thread failed.
@@ -368,9 +368,9 @@ pub enum InjectError {
     System {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// What we tried.
+        /// What failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         r#source: io::Error,
     },
 }

@@ -1,5 +1,5 @@
-//! Checks the seccomp filters of a process before we change anything. The kernel shows the filters of stopped
-//! threads only. So we stop a thread for that, and only one whose program cannot notice.
+//! Checks the seccomp filters of a process before we change anything. The kernel only shows the filters of
+//! stopped threads. So we stop a thread for this, but only one whose program cannot notice it.
 
 use std::{
     os::fd::AsFd as _,
@@ -24,11 +24,11 @@ use crate::{process::Process, sys::remote_descriptor::Descriptors, units::Pid};
 const LIMIT: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Checks the filters of a thread that would be borrowed. `None` if they stay unknown, since all threads wait
-/// in calls that the program would see interrupted.
+/// Checks the filters of a thread that may be borrowed later. `None` if the filters stay unknown, because all
+/// threads wait in calls whose interruption the program would notice.
 ///
 /// # Errors
-/// They forbid injecting, or cannot be read.
+/// The filters forbid injecting, or cannot be read.
 pub(super) fn judge(process: &Process) -> Result<Option<()>, InjectError> {
     let system = |what| move |source| super::system(process, what, source);
     let over = Instant::now() + LIMIT;
@@ -56,7 +56,7 @@ pub(super) fn judge(process: &Process) -> Result<Option<()>, InjectError> {
 }
 
 /// Whether a thread waits for a file without a time limit (SO_RCVTIMEO, SO_SNDTIMEO), so that the kernel
-/// continues the call.
+/// continues the call after an interruption.
 fn waits_without_limit(process: &Process, thread: Pid) -> bool {
     let Some(call) = waits_in(process, thread) else { return false };
     let [descriptor, ..] = call.arguments;

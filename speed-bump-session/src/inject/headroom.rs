@@ -1,5 +1,5 @@
 //! Checks whether there is memory for the helper. At the limit of a control group the kernel kills processes
-//! of the group, and the helper must not bring a service there.
+//! in the group, and the helper must not use up the last memory of a service.
 
 use std::{fs, path::Path};
 
@@ -14,13 +14,13 @@ use crate::{
 
 /// What loading takes in any process: the helper's own pages, those of its thread's stack, page tables, the
 /// control block, and memory that the C library allocates. We measured 250 to 400 KiB with CPython 3.8 to
-/// 3.13; rounded up to the unit that the kernel charges (256 KiB).
+/// 3.13. The constant is larger, as the kernel charges in units of 256 KiB.
 const FIXED: Bytes = Bytes(1 << 20);
-/// To find functions, the helper makes a Python before 3.12 list all its objects: 8 bytes each, and an eighth
-/// more while the list grows. An object that the garbage collector knows takes at least 64 bytes. The records
-/// of functions take less than the functions.
+/// Before 3.12, the helper makes Python list all its objects to find functions: 8 bytes for each, and an
+/// eighth more while the list grows. An object that the garbage collector knows takes at least 64 bytes. So
+/// the list takes at most a seventh of the memory. The records of functions take less than the functions.
 const PART_OF_MEMORY: u64 = 7;
-/// The most that we expect: 3.5 million objects.
+/// The most that this list is expected to take: 3.5 million objects.
 const LARGEST_PART: Bytes = Bytes(32 << 20);
 
 /// Refuses a process whose control groups have too little memory left.
@@ -49,25 +49,26 @@ fn needed(anonymous: Bytes, for_python: bool) -> Bytes {
     Bytes(FIXED.0 + part)
 }
 
-/// What a group has left.
+/// The memory that a control group has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
     limit: Bytes,
     bytes: Bytes,
 }
 
-/// The files of a group with these numbers.
+/// The names of a group's files with these numbers.
 struct Files {
     limit: &'static str,
     usage: &'static str,
-    /// The line of `memory.stat` for what the kernel drops first: file pages that were not used recently.
+    /// The line of `memory.stat` with the pages that the kernel drops first: file pages that were not used
+    /// recently.
     dropped: &'static str,
 }
 
-/// Documentation/admin-guide/cgroup-v2.rst
+/// Documentation/admin-guide/cgroup-v2.rst.
 const UNIFIED: [Files; 1] =
     [Files { limit: "memory.max", usage: "memory.current", dropped: "inactive_file" }];
-/// Documentation/admin-guide/cgroup-v1/memory.rst; the second is for memory and swap together.
+/// Documentation/admin-guide/cgroup-v1/memory.rst. The second limit is for memory and swap together.
 const LEGACY: [Files; 2] = [
     Files { limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes", dropped: "total_inactive_file" },
     Files {
@@ -78,7 +79,7 @@ const LEGACY: [Files; 2] = [
 ];
 
 impl Left {
-    /// `None` if the group has no limit.
+    /// Reads the files of a group; `None` if the group has no limit.
     fn read(group: &ControlGroup, folder: &Path) -> Option<Self> {
         let files: &[Files] = match group.hierarchy {
             Hierarchy::Unified => &UNIFIED,
@@ -90,7 +91,7 @@ impl Left {
 
     fn by(files: &Files, folder: &Path) -> Option<Self> {
         let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
-        // Without a limit: `max`, or in version 1 an impossibly large number.
+        // For a group without a limit, the file contains `max`, or in version 1 an impossibly large number.
         let limit: u64 = read(files.limit)?.trim().parse().ok()?;
         let usage: u64 = read(files.usage)?.trim().parse().ok()?;
         let stat = read("memory.stat").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The helper's shared object, and the identity of a build.
+//! The helper's shared object, and its identity.
 
 use object::{
     LittleEndian as LE,
@@ -7,33 +7,34 @@ use object::{
 };
 use thiserror::Error;
 
-/// The image that this loader carries: a little-endian 64-bit ELF file for the processor it was built for.
+/// The helper's image in this loader: a little-endian 64-bit ELF file for the processor for which the loader
+/// was built.
 pub static IMAGE: &[u8] = include_bytes!(env!("SPEED_BUMP_HELPER_IMAGE"));
 
-/// The function that begins a session: `int speed_bump_attach(int control_fd)`. It closes the descriptor in
-/// any case and returns 0 or the number of a [`Failure`](speed_bump_abi::control_block::Failure).
+/// The function of the helper that begins a session: `int speed_bump_attach(int control_fd)`. It closes the
+/// descriptor in any case. It returns 0, or the number of a
+/// [`Failure`](speed_bump_abi::control_block::Failure).
 pub const ATTACH: &str = "speed_bump_attach";
 
-/// Owner and type of the ELF note that holds the version of the control block
-/// (speed-bump-helper/src/image.rs).
+/// Owner and type of the ELF note with the version of the control block (speed-bump-helper/src/image.rs).
 const VERSION_NOTE: (&[u8], u32) = (b"speed-bump", 1);
 
 /// The identity of a helper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The [version](speed_bump_abi::control_block::VERSION) of the control block that it uses.
+    /// The [version](speed_bump_abi::control_block::VERSION) of its control block.
     pub version: u32,
-    /// The linker's hash of the image.
+    /// The hash of the image that the linker made.
     pub build_id: Vec<u8>,
 }
 
-/// Why an image has no identity.
+/// Why the identity of an image could not be read.
 #[derive(Debug, Error)]
 pub enum ImageError {
-    /// Not an ELF file, or a damaged one.
+    /// The file is not an ELF file, or is damaged.
     #[error("the helper's image is not a readable ELF file: {0}")]
     NotElf(object::read::Error),
-    /// The ELF file lacks the note.
+    /// The ELF file lacks this note.
     #[error("the image has no {0}: it is not a helper of speed-bump-ebpf")]
     NoNote(&'static str),
 }
@@ -45,10 +46,10 @@ impl From<object::read::Error> for ImageError {
 }
 
 impl Identity {
-    /// Reads it from the bytes of the file; the first pages suffice.
+    /// Reads the identity from the bytes of the file. Its first pages are enough.
     ///
     /// # Errors
-    /// It is not the image of a helper.
+    /// The file is not the image of a helper.
     pub fn read(image: &[u8]) -> Result<Self, ImageError> {
         let header = FileHeader64::<LE>::parse(image)?;
         let (mut version, mut build_id) = (None, None);

@@ -1,4 +1,4 @@
-//! The parts of the helper's image that injecting needs.
+//! The parts of the helper's image that injecting uses.
 
 use super::{InjectError, symbols};
 use crate::{elf::ElfFile, units::VirtualAddress};
@@ -6,11 +6,11 @@ use crate::{elf::ElfFile, units::VirtualAddress};
 /// The function that the helper exports: `int speed_bump_attach(int control_fd)`.
 const ATTACH: &str = "speed_bump_attach";
 
-/// An image that can be injected.
+/// A helper's image that can be injected.
 #[derive(Debug)]
 pub(super) struct Image {
     pub(super) elf: ElfFile,
-    /// Address of [`ATTACH`], as in the image's headers.
+    /// The address of [`ATTACH`], as in the image's headers.
     pub(super) attach: VirtualAddress,
 }
 

@@ -1,9 +1,9 @@
-//! A memory file that a borrowed thread creates, open in its process and here: for the helper's image, and
-//! for its control block.
+//! A memory file that a borrowed thread creates, and that is open in its process and here. It is for the
+//! helper's image or its control block.
 //!
-//! The process knows the number of its descriptor before we do, and other threads of it, or processes that
-//! share its descriptors, may put another file there. So we take the file with the rights that the process
-//! has, and check it before we write anything.
+//! The process knows the number of its descriptor before we do. Its other threads, or processes that share
+//! its descriptors, may put another file there. So we open the file with the process's own rights, and check
+//! it before we write anything.
 
 use std::{ffi::CStr, fs::File, io, os::fd::AsFd as _};
 
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// `memfd_create` (include/uapi/linux/memfd.h); the last two are known from Linux 6.3 on.
+/// Flags of `memfd_create` (include/uapi/linux/memfd.h). The kernel knows the last two from Linux 6.3 on.
 const MFD_CLOEXEC: u64 = libc::MFD_CLOEXEC as u64;
 const MFD_ALLOW_SEALING: u64 = libc::MFD_ALLOW_SEALING as u64;
 const MFD_NOEXEC_SEAL: u64 = 8;
@@ -29,15 +29,15 @@ pub(super) enum Execution {
     Never,
 }
 
-/// The file.
+/// A memory file.
 pub(super) struct MemoryFile {
-    /// Its descriptor in the process.
+    /// The number of its descriptor in the process.
     pub(super) in_process: u64,
     pub(super) here: File,
 }
 
 impl MemoryFile {
-    /// Makes the thread create one, and takes it.
+    /// Makes the thread create a memory file, and opens it here.
     pub(super) fn make(
         process: &Process,
         thread: &mut Borrowed<'_>,
@@ -59,7 +59,7 @@ impl MemoryFile {
         if result == i64::from(-libc::EINVAL) {
             result = create(flags)?;
         }
-        // A security module may forbid the other kind as well.
+        // For the other kind of file, a security module may be the cause.
         if result == i64::from(-libc::EACCES) && execution == Execution::Allowed {
             return Err(InjectError::NoExecutableMemfd { pid });
         }
@@ -70,10 +70,10 @@ impl MemoryFile {
         })?;
         match Self::take(&descriptors, in_process) {
             Ok(Ok(here)) => Ok(Self { in_process, here }),
-            // The program itself has put something there.
+            // The program itself has put another file there.
             Ok(Err(found)) => Err(InjectError::NotOurs { pid, descriptor: in_process, found }),
             Err(source) => {
-                // Report the first failure.
+                // Ignores an error here, as the first failure is reported.
                 let _ = close(thread, in_process);
                 Err(system(process, "taking a memory file (pidfd_getfd)", source))
             }
@@ -89,7 +89,7 @@ impl MemoryFile {
         }
     }
 
-    /// Makes the thread close it in the process.
+    /// Makes the thread close the file in the process.
     pub(super) fn close(&self, thread: &mut Borrowed<'_>) -> Result<(), InjectError> {
         if thread.is_ours() { close(thread, self.in_process) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! Checks what forbids injecting, as far as we can find out without touching the process.
+//! Checks whether anything forbids injecting, as far as we can know without touching the process.
 
 use std::{os::fd::AsFd as _, path::Path};
 
@@ -37,7 +37,7 @@ pub(super) fn check(process: &Process) -> Result<(), InjectError> {
     Ok(())
 }
 
-/// The same for a process that we already trace and that is stopped.
+/// As [`check`], for a process that we already trace and that is stopped.
 pub(super) fn check_traced(process: &Process) -> Result<(), InjectError> {
     let pid = process.pid();
     if let Some(machine) = arch::UNSUPPORTED {
@@ -50,7 +50,7 @@ pub(super) fn check_traced(process: &Process) -> Result<(), InjectError> {
     if status.shadow_stack {
         return Err(InjectError::ShadowStack { pid });
     }
-    // Needs the same right from the kernel as tracing.
+    // Opening the memory needs the same right as tracing.
     process.memory()?;
     check_own_calls(process)?;
     if !has_proc(process) {
@@ -59,8 +59,8 @@ pub(super) fn check_traced(process: &Process) -> Result<(), InjectError> {
     Ok(())
 }
 
-/// Fails if the kernel refuses us a system call that we make ourselves. These calls have no effect: there is
-/// no such thread, and no such descriptor.
+/// Checks that the kernel allows us the system calls that we make ourselves. These calls have no effect:
+/// there is no such thread, and no such descriptor.
 fn check_own_calls(process: &Process) -> Result<(), InjectError> {
     let pid = process.pid();
     let refused = |call| move |error| InjectError::CallRefused { pid, call, error };
@@ -74,8 +74,8 @@ fn check_own_calls(process: &Process) -> Result<(), InjectError> {
     }
 }
 
-/// Whether the process has a proc file system at /proc, through which it finds the helper's memory file. A
-/// link there is followed as the process would, not to our own.
+/// Whether the process has a proc file system at /proc, through which it finds the helper's memory file. We
+/// follow a link there as the process would, below its own root.
 fn has_proc(process: &Process) -> bool {
     let Ok(root) = process.open_entry("root", OFlags::PATH | OFlags::DIRECTORY) else { return false };
     let place = find_below(root.as_fd(), Path::new("/proc"), LastLink::Follow);
@@ -87,8 +87,8 @@ pub fn name_of(pid: Pid) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
-/// Whether the process's control group is frozen: in the unified hierarchy (`cgroup.events`), or in the
-/// freezer's own (`freezer.state`), in older hierarchies.
+/// Whether the process's control group is frozen. In the unified hierarchy `cgroup.events` shows this, in
+/// older hierarchies `freezer.state` of the freezer's own hierarchy.
 fn is_frozen(process: &Process) -> bool {
     process.control_groups().unwrap_or_default().iter().any(|group| {
         let says = |file: &str, wanted: &[&str]| {
@@ -97,7 +97,7 @@ fn is_frozen(process: &Process) -> bool {
         };
         match group.hierarchy {
             Hierarchy::Unified => says("cgroup.events", &["frozen 1"]),
-            // The processes of a group that is being frozen do not run either.
+            // While a group is being frozen, its processes do not run either.
             Hierarchy::Legacy(_) => {
                 group.has_legacy("freezer") && says("freezer.state", &["FROZEN", "FREEZING"])
             }

@@ -1,9 +1,9 @@
-//! A borrowed thread: makes it run system calls and functions, and gives it back.
+//! A borrowed thread: we make it run system calls and functions, and give it back.
 //!
-//! The thread's own state is in a signal frame on its stack from before we first make it run until we give it
-//! back. If this process is killed in between, the kernel detaches the thread. The thread finishes what we
-//! made it do, and returns through that frame. At worst the program sees a system call that failed with
-//! `EINTR`.
+//! Before we make the thread run, we put its own state into a signal frame on its stack. The frame stays
+//! there until we give the thread back. If this tool is killed in between, the kernel detaches from the
+//! thread. The thread then finishes what we made it do, and returns through the frame. At worst the program
+//! sees a system call that failed with `EINTR`.
 
 use std::{
     io,
@@ -17,15 +17,15 @@ use crate::{
     units::{Pid, VirtualAddress},
 };
 
-/// Faults of the thread itself; all other signals wait until we give it back.
+/// Signals for faults of the thread itself. All other signals wait until we give the thread back.
 const FAULTS: [i32; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
-/// How long a system call that does not block may take: much longer than it ever should.
+/// How long a system call that does not block may take: much longer than it ever takes normally.
 const SYSTEM_CALL_LIMIT: Duration = Duration::from_secs(5);
-/// A thread that still works, and does not wait for a lock, gets this many times its limit.
+/// If the thread still works, and does not wait for a lock, its limit is multiplied by this.
 const PATIENCE: u32 = 5;
 
-/// The state to put the thread back to.
+/// The thread's state, to be restored later.
 #[derive(Debug)]
 pub(super) struct Saved {
     pub(super) registers: Registers,
@@ -33,20 +33,20 @@ pub(super) struct Saved {
     pub(super) mask: u64,
 }
 
-/// Where the thread is stopped.
+/// Where the thread is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// On its way out of the kernel, where system calls continue.
+    /// Stopped on its way out of the kernel, where system calls continue.
     LeavingKernel,
-    /// At a system call.
+    /// Stopped at a system call.
     AtSystemCall,
-    /// It runs.
+    /// Running.
     Running,
-    /// It has ended.
+    /// It has ended, or we have let it go.
     Gone,
 }
 
-/// A thread that runs our calls.
+/// A thread that makes calls for us.
 #[derive(Debug)]
 pub(super) struct Borrowed<'p> {
     process: &'p Process,
@@ -58,12 +58,12 @@ pub(super) struct Borrowed<'p> {
     place: Place,
     /// What we make it do.
     stage: Stage,
-    /// Signals that came meanwhile and that cannot be blocked.
+    /// Signals that came meanwhile although most are blocked. The process gets them later.
     held: Vec<i32>,
 }
 
 impl<'p> Borrowed<'p> {
-    /// Prepares a thread that was just stopped on its way out of the kernel. It must not have run since.
+    /// Prepares a thread that was stopped on its way out of the kernel. It must not have run since.
     pub(super) fn new(
         process: &'p Process,
         tracee: Tracee,
@@ -83,13 +83,13 @@ impl<'p> Borrowed<'p> {
         self.tracee.thread()
     }
 
-    /// Whether we can still make it do something.
+    /// Whether we can make the thread do something.
     pub(super) fn is_ours(&self) -> bool {
         matches!(self.place, Place::LeavingKernel | Place::AtSystemCall)
     }
 
-    /// Makes the thread make a system call that does not block. An error number is negative, as the kernel
-    /// returns it.
+    /// Makes the thread make a system call that does not block. An error number is returned as a negative
+    /// value, as the kernel does.
     pub(super) fn system_call(
         &mut self,
         name: &'static str,
@@ -107,7 +107,7 @@ impl<'p> Borrowed<'p> {
         Ok(arch::result(&registers))
     }
 
-    /// As [`Borrowed::system_call`], with the error number as an error.
+    /// As [`Borrowed::system_call`], but returns an error number as an error.
     pub(super) fn checked_system_call(
         &mut self,
         name: &'static str,
@@ -122,7 +122,7 @@ impl<'p> Borrowed<'p> {
         })
     }
 
-    /// Makes the thread call a function with two integer arguments; returns the low half of its result.
+    /// Makes the thread call a function with two integer arguments. Returns the low half of its result.
     pub(super) fn call(
         &mut self,
         stage: Stage,
@@ -145,7 +145,8 @@ impl<'p> Borrowed<'p> {
             }
             let mut registers = self.registers()?;
             if let Some(result) = arch::function_result(&self.code, &self.frame, &registers) {
-                // A call without effect in place of `rt_sigreturn`: the thread must not go back yet.
+                // The thread must not go back yet, so it makes a call without effect in place of
+                // `rt_sigreturn`.
                 arch::replace_call(&self.code, &mut registers, arch::number::CLOSE, u64::MAX);
                 self.set_registers(&registers)?;
                 let deadline = Instant::now() + SYSTEM_CALL_LIMIT;
@@ -155,14 +156,14 @@ impl<'p> Borrowed<'p> {
         }
     }
 
-    /// Writes a short text for the thread's calls, and returns its address.
+    /// Writes a short text into the thread's memory, for its calls, and returns the address.
     pub(super) fn text(&self, text: &std::ffi::CStr) -> Result<u64, InjectError> {
         let place = self.frame.scratch();
         self.write(place, text.to_bytes_with_nul())?;
         Ok(place.0)
     }
 
-    /// Puts the thread back to where it was and detaches.
+    /// Restores the thread's state, and detaches.
     pub(super) fn put_back(mut self) -> Result<(), InjectError> {
         self.stage = Stage::Return;
         let result = self.leave_kernel().and_then(|()| self.restore());
@@ -177,7 +178,7 @@ impl<'p> Borrowed<'p> {
         result
     }
 
-    /// Makes the thread stop on its way out of the kernel, the one place from which a system call continues.
+    /// Makes the thread stop on its way out of the kernel. Only from there does a system call continue.
     fn leave_kernel(&mut self) -> Result<(), InjectError> {
         if matches!(self.place, Place::LeavingKernel | Place::Gone) {
             return Ok(());
@@ -190,7 +191,7 @@ impl<'p> Borrowed<'p> {
         while self.place != Place::LeavingKernel {
             match self.wait(deadline)? {
                 Some(Stop::SystemCall) => {
-                    // After any stop, the kernel forgets our request for one.
+                    // After any stop, the kernel forgets our request for a stop, so we repeat it.
                     self.interrupt()?;
                     self.resume(Resume::Freely)?;
                 }
@@ -207,7 +208,7 @@ impl<'p> Borrowed<'p> {
         if self.place == Place::Gone {
             return Ok(());
         }
-        // The registers last: until then the thread would return through its signal frame.
+        // Sets the registers last: until then the thread would return through its signal frame.
         self.tracee
             .set_signal_mask(self.saved.mask)
             .and_then(|()| self.tracee.set_extended_state(&self.saved.extended))
@@ -215,17 +216,18 @@ impl<'p> Borrowed<'p> {
             .map_err(|source| self.failure("restoring registers", source))
     }
 
-    /// Gives up on a function that does not return.
+    /// Gives up waiting for a function to return.
     fn give_up(&mut self, limit: Duration, locked: bool) -> InjectError {
         let (pid, thread, stage) = (self.process.pid(), self.thread(), self.stage);
         let limit = limit.into();
         if !locked {
-            // Breaking off a working dynamic loader would leave its lock taken for ever. If we detach, the
+            // If we broke off a working dynamic loader, its lock would stay taken for ever. If we detach, the
             // thread finishes and returns through its signal frame.
             self.place = Place::Gone;
             return InjectError::LeftAlone { pid, thread, stage, limit };
         }
-        // It would wait for a lock whose owner may wait for a lock of this thread, such as the GIL.
+        // The thread must not go on waiting: the owner of the lock may wait for a lock of this thread, such
+        // as the GIL.
         if let Err(error) = self.leave_kernel() {
             return error;
         }
@@ -239,7 +241,8 @@ impl<'p> Borrowed<'p> {
         let first = self.place == Place::LeavingKernel;
         self.set_registers(&registers)?;
         if first {
-            // After the registers: with them the thread would unblock the signals by itself.
+            // Sets the mask after the registers: before, the thread would return through its own state, which
+            // unblocks the signals.
             let mask = FAULTS.iter().fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)));
             let set = self.tracee.set_signal_mask(mask);
             set.map_err(|source| self.failure("blocking signals", source))?;
@@ -247,7 +250,7 @@ impl<'p> Borrowed<'p> {
         Ok(())
     }
 
-    /// Lets the thread run to the next entry or exit of a system call; `None` when the time is over.
+    /// Lets the thread run to the next entry or exit of a system call; `None` if the time is over.
     fn run_to_system_call(&mut self, deadline: Instant) -> Result<Option<()>, InjectError> {
         loop {
             if self.place != Place::Running {
@@ -257,7 +260,7 @@ impl<'p> Borrowed<'p> {
                 None => return Ok(None),
                 Some(Stop::SystemCall) => return Ok(Some(())),
                 Some(Stop::Ended) => return Err(self.ended()),
-                // The rest of the process stops; this thread joins it when we give it back.
+                // The other threads of the process stop. This thread joins them when we give it back.
                 Some(Stop::Group | Stop::Interrupted | Stop::Exec) => {}
                 Some(Stop::Signal(signal)) => {
                     if FAULTS.contains(&signal) && !self.tracee.signal_was_sent().unwrap_or(false) {
@@ -320,7 +323,7 @@ impl<'p> Borrowed<'p> {
     }
 
     fn failure(&self, what: &'static str, source: io::Error) -> InjectError {
-        // A thread that we stopped can only have been killed, and its memory is gone with the program.
+        // A thread that we stopped can only have been killed. Its memory is then gone with the program.
         if source.raw_os_error() == Some(libc::ESRCH) || source.kind() == io::ErrorKind::WriteZero {
             return self.ended();
         }
@@ -328,9 +331,9 @@ impl<'p> Borrowed<'p> {
     }
 }
 
-/// Sends the process a signal that we kept from it. (That another process sent it first is lost.)
+/// Sends the process a signal that we have held back. The process does not see who sent it first.
 fn resend(process: &Process, signal: i32) {
     let Some(signal) = rustix::process::Signal::from_named_raw(signal) else { return };
-    // Fails only if the process has ended.
+    // This fails only if the process has ended.
     let _ = rustix::process::pidfd_send_signal(process, signal);
 }

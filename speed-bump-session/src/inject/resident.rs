@@ -1,4 +1,4 @@
-//! A helper that an earlier session left in the process.
+//! Finds helpers that earlier sessions left in the process.
 
 use std::{
     fs::File,
@@ -23,10 +23,10 @@ pub(super) const IMAGE_NAME: &std::ffi::CStr = c"speed-bump-helper";
 /// The name of the control block's memory file.
 pub(super) const CONTROL_NAME: &std::ffi::CStr = c"speed-bump-control";
 
-/// Its path in /proc/PID/maps.
+/// The path of the image's memory file in /proc/PID/maps.
 const IMAGE_PATH: &str = "/memfd:speed-bump-helper";
 
-/// A helper of our own build.
+/// A helper of the same build as ours.
 #[derive(Debug)]
 pub(super) struct Resident {
     pub(super) text: MappedRange,
@@ -34,17 +34,18 @@ pub(super) struct Resident {
     pub(super) file: File,
 }
 
-/// The helpers of earlier sessions.
+/// The helpers that earlier sessions have left.
 #[derive(Debug, Default)]
 pub(super) struct Residents {
-    /// The one of our build.
+    /// The helper of the same build as ours, if any.
     pub(super) ours: Option<Resident>,
-    /// How many there are, of any build. We leave the others alone: one whose session is over does nothing,
-    /// and ours is loaded beside it.
+    /// How many helpers there are, of any build. We leave other builds alone: if its session is over, a
+    /// helper does nothing, and ours is loaded beside it.
     pub(super) count: usize,
 }
 
-/// Finds helpers. Ours is one whose file is `bytes`, whatever the process's file claims.
+/// Finds the helpers. A helper counts as ours only if its file has exactly the contents `bytes`, whatever its
+/// name is.
 pub(super) fn find(process: &Process, image: &Image, bytes: &[u8]) -> Result<Residents, InjectError> {
     let mut found = Residents::default();
     for mapped in process.mappings()?.files {
@@ -67,7 +68,7 @@ pub(super) fn find(process: &Process, image: &Image, bytes: &[u8]) -> Result<Res
     Ok(found)
 }
 
-/// Whether a file is the image and cannot change.
+/// Whether a file has the contents of the image and cannot change.
 fn is_sealed_image(file: &File, image: &[u8]) -> io::Result<bool> {
     let seals = fcntl_get_seals(file).unwrap_or(SealFlags::empty());
     Ok(memory_file::is_memory_file(file)? && seals.contains(SealFlags::WRITE) && is_image(file, image)?)
@@ -83,15 +84,15 @@ pub(super) fn is_image(file: &File, image: &[u8]) -> io::Result<bool> {
     Ok(contents == image)
 }
 
-/// Fails if a helper of any version is active in the process: its block is mapped, and its state is not
-/// "left".
+/// Fails if a helper of any version is active in the process: if its block is mapped, and has another state
+/// than "left".
 pub(super) fn check_idle(process: &Process) -> Result<(), InjectError> {
     for region in process.regions()? {
         if region.name != "/memfd:speed-bump-control (deleted)" {
             continue;
         }
         let name = format!("map_files/{:x}-{:x}", region.start.0, region.end.0);
-        // It may be unmapped by now, and any file may have this name.
+        // The file may have been unmapped by now, and any file may have this name.
         let Ok(place) = process.open_entry(&name, OFlags::PATH) else { continue };
         let Ok(block) = open_regular(place.as_fd()) else { continue };
         if !memory_file::is_memory_file(&block).unwrap_or(false) {

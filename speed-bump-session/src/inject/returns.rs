@@ -1,12 +1,13 @@
 //! Waits until a thread returns from native code to the interpreter.
 //!
-//! Stopping at random moments hardly ever finds a thread in the interpreter if it spends its time in long
-//! calls of native code, such as hashing. But its stack shows where in the interpreter it will return to. We
-//! set hardware breakpoints there, which change no code; they send the thread a signal, which stops it, since
-//! we trace it. The program ignores that signal: if we die meanwhile, it has no effect.
+//! If a thread spends its time in long calls of native code, such as hashing, we hardly ever find it in the
+//! interpreter when we stop it at random moments. But its stack shows the addresses in the interpreter to
+//! which it will return. We set hardware breakpoints there, which change no code. They send the thread a
+//! signal, and as we trace the thread, the signal stops it. The program ignores this signal by default: if we
+//! die meanwhile, it has no effect.
 //!
-//! Words on the stack that only look like return addresses do no harm: wherever the thread stops, it is
-//! checked again, as any other.
+//! Some words on the stack only look like return addresses. They do no harm: wherever the thread stops, we
+//! check again whether it is at a safe point.
 
 use std::{io, time::Instant};
 
@@ -20,32 +21,33 @@ use crate::{
     units::VirtualAddress,
 };
 
-/// Hardware breakpoints; fewer if other programs use some.
+/// The number of hardware breakpoints. There are fewer if other programs use some.
 const BREAKPOINTS: usize = 4;
-/// How much of the stack we search: native code may have large buffers there.
+/// How many bytes of the stack we search: native code may have large buffers there.
 const SEARCHED_BYTES: u64 = 256 << 10;
-/// How much we read at a time: the return addresses are mostly near.
+/// How many bytes we read at a time: the return addresses are mostly near.
 const PIECE_BYTES: usize = 8 << 10;
 const WORD_BYTES: usize = size_of::<u64>();
 
 /// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
-    /// It stopped at this time, perhaps in the interpreter.
+    /// The thread stopped at this time, perhaps in the interpreter.
     Stopped(Instant),
-    /// It did not come back in time, or its stack shows no place to come back to, or no breakpoint is
-    /// available. It is stopped; a signal to deliver, or 0.
+    /// The thread did not come back in time, or its stack has no return address in the interpreter, or no
+    /// breakpoint is available. It is stopped. The number is that of a signal to deliver, or 0.
     Late(i32),
-    /// It is stopped with its whole process.
+    /// The thread is stopped together with its whole process.
     Group,
-    /// It no longer stops.
+    /// The thread does not stop any more.
     Stuck,
-    /// It has ended.
+    /// The thread has ended.
     Gone,
 }
 
-/// Lets a stopped thread run until it comes back. `unusable`: signals that it blocks or that have a handler,
-/// a bit each. `turn`: how often we tried this with it before; each time we try other places.
+/// Lets a stopped thread run until it returns to the interpreter. `unusable`: signals that the thread blocks
+/// or that have a handler, a bit for each. `turn`: how often we have waited for this thread before; each time
+/// we try other addresses.
 pub(super) fn wait(
     tracee: &Tracee,
     stack: VirtualAddress,
@@ -57,7 +59,7 @@ pub(super) fn wait(
 ) -> io::Result<Waited> {
     let Some(signal) = breakpoint::harmless_signal(unusable) else { return Ok(Waited::Late(0)) };
     let places = places(stack, code, memory, turn);
-    // Dropped when the thread is stopped again, and by our death.
+    // The breakpoints are removed when the thread is stopped again, and also if this tool dies.
     let set = |place: &VirtualAddress| breakpoint::announce_once(tracee.thread(), *place, signal).ok();
     let breakpoints: Vec<_> = places.iter().filter_map(set).collect();
     if breakpoints.is_empty() {
@@ -96,10 +98,10 @@ pub(super) fn wait(
     })
 }
 
-/// Where the thread may return to in the interpreter, the innermost first: one place for each breakpoint.
+/// Addresses in the interpreter to which the thread may return, the innermost first: one for each breakpoint.
 ///
-/// Functions leave return addresses behind in memory that later ones use as their buffers. So if the
-/// innermost places led nowhere, we try the next ones, and after the last the first again.
+/// A function may have left return addresses in memory that later functions use as their buffers. So if the
+/// innermost addresses led nowhere, we try the next ones, and after the last ones we begin again.
 fn places(
     stack: VirtualAddress,
     code: &CodeRegions<'_>,

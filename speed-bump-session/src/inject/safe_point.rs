@@ -1,7 +1,7 @@
-//! Checks whether a stopped thread may run something else.
+//! Checks whether a stopped thread may run something else for us.
 //!
-//! It may if it can hold no lock that the dynamic loader or the helper takes: in a system call that waits for
-//! the outside, in the interpreter's own code, or in generated code.
+//! It may if it cannot hold a lock that the dynamic loader or the helper takes. That is so in a system call
+//! that waits for something outside the process, in the interpreter's own code, and in generated code.
 
 use std::path::Path;
 
@@ -16,24 +16,24 @@ use crate::{
     units::VirtualAddress,
 };
 
-/// How much stack a thread must have left: dlopen takes some KiB, the signal frame up to 12.
+/// How much stack a thread must have left in bytes: dlopen takes some KiB, the signal frame up to 12 KiB.
 pub(super) const STACK_BYTES: u64 = 48 << 10;
 
-/// Results of an interrupted call that the kernel repeats or continues (include/linux/errno.h).
+/// Results of an interrupted call that mean that the kernel repeats or continues it (include/linux/errno.h).
 const RESTARTED: std::ops::RangeInclusive<i64> = -516..=-512;
 
 /// The mappings of a process at the time of an attempt.
 #[derive(Debug)]
 pub(super) struct CodeRegions<'a> {
     pub(super) regions: Vec<Region>,
-    /// The files with the interpreter's code.
+    /// The files that contain the interpreter's code.
     pub(super) interpreters: &'a [FileIdentity],
 }
 
 impl CodeRegions<'_> {
     /// Whether an address is in the interpreter's own code.
     pub(super) fn is_interpreter(&self, address: VirtualAddress) -> bool {
-        // Regions are in the order of their addresses.
+        // Regions are sorted by address.
         let after = self.regions.partition_point(|region| region.start <= address);
         let region = after.checked_sub(1).and_then(|index| self.regions.get(index));
         region.is_some_and(|region| {
@@ -47,13 +47,14 @@ impl CodeRegions<'_> {
     }
 }
 
-/// The state to put the thread back to.
+/// The thread's state, to be restored later.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SafePoint {
     pub(super) registers: Registers,
 }
 
-/// Checks a stopped thread. `handles`: signals with a handler that the thread blocks now.
+/// Checks whether a stopped thread is at a safe point. `handles`: signals that have a handler and that the
+/// thread blocks now.
 pub(super) fn judge(
     registers: &Registers,
     code: &CodeRegions<'_>,
@@ -73,7 +74,7 @@ pub(super) fn judge(
                 (_, result) if RESTARTED.contains(&result) => {}
                 (Continuation::Eintr { .. } | Continuation::Socket, result)
                     if result == i64::from(-libc::EINTR) => {}
-                // It has just returned, and the program has yet to read its result.
+                // The call has just returned, and the program has not read its result yet.
                 _ => return Err(Unsuitable::OtherCode),
             }
         }
@@ -92,8 +93,9 @@ pub(super) fn judge(
     Ok(SafePoint { registers })
 }
 
-/// The registers with which a stopped thread goes on as if it had not been stopped, and whether they differ:
-/// a call without a time limit that the kernel ends with `EINTR` is repeated.
+/// The registers with which a stopped thread goes on as if it had not been stopped, and whether they differ
+/// from its own. They differ if the kernel ends a call without a time limit with `EINTR`: then the thread
+/// repeats the call.
 pub(super) fn undisturbed(registers: &Registers) -> (Registers, bool) {
     let mut registers = *registers;
     let mut changed = false;
@@ -114,13 +116,14 @@ fn is_kernels(region: &Region) -> bool {
 
 fn is_loader(region: &Region) -> bool {
     let name = Path::new(&region.name).file_name().unwrap_or_default().to_string_lossy();
-    // musl's loader is its C library too: waiting calls are made there.
+    // musl's loader is also its C library, which makes the calls that wait. So it does not count as a loader
+    // here.
     name.starts_with("ld-linux") || name.starts_with("ld-2.") || name.starts_with("ld64")
 }
 
-/// Whether there is enough stack below this address for borrowing.
+/// Whether there is enough stack below this address to borrow the thread.
 pub(super) fn has_stack(regions: &[Region], stack: VirtualAddress) -> bool {
     let Some(region) = regions.iter().find(|region| region.contains(stack)) else { return false };
-    // The main thread's stack grows on demand, up to its limit.
+    // The main thread's stack grows when needed, up to its limit.
     region.name == "[stack]" || stack.0 - region.start.0 >= STACK_BYTES
 }

@@ -1,5 +1,5 @@
-//! What a thread's seccomp filters would answer to the system calls of an injection, found without making
-//! one: a filter may kill the process for a call that it does not know.
+//! Finds what a thread's seccomp filters would answer to the system calls of an injection, without making a
+//! call: a filter may kill the process for a call that it does not know.
 
 pub(crate) mod filter;
 
@@ -16,18 +16,19 @@ use filter::{Action, Call, Verdict};
 
 /// `SECCOMP_MODE_FILTER`, as in /proc/PID/status.
 const FILTER: u32 = 2;
-/// A process has at most 32,768 instructions of filters (`MAX_INSNS_PER_PATH`), each filter at least one.
+/// The most filters of a process: together they have at most 32,768 instructions (`MAX_INSNS_PER_PATH`), and
+/// each has at least one.
 const FILTERS: usize = 32_768;
 
-/// A call, and how necessary it is.
+/// The name of a call, how necessary it is, and its arguments.
 type Planned = (&'static str, Need, Call);
 
-/// How necessary a call is.
+/// How necessary a system call is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Need {
     /// It must work.
     Works,
-    /// It may fail, like a newer call that the C library replaces by an older one.
+    /// It may fail, such as a new call for which the C library falls back to an older one.
     MayFail,
 }
 
@@ -39,9 +40,9 @@ pub(super) fn is_filtered(process: &Process, thread: Pid) -> bool {
     mode.and_then(|mode| mode.trim().parse::<u32>().ok()).unwrap_or(0) >= FILTER
 }
 
-/// Fails if the kernel would not let us read a thread's filters, before we stop it.
+/// Checks, before we stop a thread, that the kernel will let us read its filters.
 pub(super) fn check_readable(process: &Process, thread: Pid) -> Result<(), InjectError> {
-    // seccomp_get_filter (kernel/seccomp.c)
+    // The conditions of seccomp_get_filter (kernel/seccomp.c).
     let may_read = Status::own().is_some_and(|own| {
         own.seccomp.unwrap_or(0) == 0 && Capability::SysAdmin.is_in(own.credentials.effective)
     });
@@ -57,7 +58,8 @@ pub(super) fn check(process: &Process, tracee: &Tracee) -> Result<(), InjectErro
     check_calls(process, tracee, &planned())
 }
 
-/// Whether a stopped thread's filters let the kernel continue an interrupted timed call.
+/// Whether a stopped thread's filters allow the call with which the kernel continues an interrupted timed
+/// call.
 pub(super) fn allows_restart(process: &Process, tracee: &Tracee) -> bool {
     check_calls(process, tracee, &[restart()]).is_ok()
 }
@@ -71,7 +73,7 @@ fn check_calls(process: &Process, tracee: &Tracee, calls: &[Planned]) -> Result<
     for index in 0..FILTERS {
         let program = match tracee.seccomp_filter(index) {
             Ok(program) => program,
-            // Beyond the last one.
+            // There are no more filters.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) && index > 0 => return Ok(()),
             Err(source) => return Err(InjectError::SeccompUnreadable { pid, source }),
         };
@@ -96,7 +98,7 @@ fn check_calls(process: &Process, tracee: &Tracee, calls: &[Planned]) -> Result<
 }
 
 /// The calls that we, the dynamic loader, the helper and the helper's thread make. Arguments that are not
-/// given may be anything.
+/// given may have any value.
 fn planned() -> Vec<Planned> {
     use Need::{MayFail, Works};
     let any = |number: libc::c_long| Call::any(number);
@@ -124,8 +126,8 @@ fn planned() -> Vec<Planned> {
         ("rt_sigprocmask", Works, any(libc::SYS_rt_sigprocmask)),
         ("rt_sigaction", MayFail, any(libc::SYS_rt_sigaction)),
         ("clone3", MayFail, any(libc::SYS_clone3)),
-        // pthread_create's flags (glibc, sysdeps/unix/sysv/linux/createthread.c; musl's are the same and one
-        // more).
+        // The flags of pthread_create (glibc, sysdeps/unix/sysv/linux/createthread.c; musl has the same and
+        // one more).
         ("clone of a thread", Works, any(libc::SYS_clone).with(0, 0x003d_0f00)),
         ("set_robust_list", MayFail, any(libc::SYS_set_robust_list)),
         ("rseq", MayFail, any(libc::SYS_rseq)),
@@ -141,7 +143,7 @@ fn planned() -> Vec<Planned> {
     ]
 }
 
-/// The call by which the kernel continues an interrupted timed call.
+/// The system call with which the kernel continues an interrupted timed call.
 fn restart() -> Planned {
     ("restart_syscall", Need::Works, Call::any(libc::SYS_restart_syscall))
 }

@@ -1,24 +1,24 @@
-//! What we make a borrowed thread do, for messages.
+//! The steps of a borrowed thread, for messages.
 
 use std::fmt;
 
 /// A step of an injection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Borrowing it.
+    /// Borrowing the thread.
     Borrow,
     /// A system call, by its name in the manual.
     SystemCall(&'static str),
-    /// `dlopen` of the helper.
+    /// The call of `dlopen` that loads the helper.
     Dlopen,
-    /// `speed_bump_attach` in the helper.
+    /// The call of `speed_bump_attach` in the helper.
     Attach,
-    /// Giving it back.
+    /// Giving the thread back.
     Return,
 }
 
 impl Stage {
-    /// What stays in the process if we take the thread out of this step.
+    /// What stays in the process if the thread is taken out of this step.
     pub(super) fn leaves(self) -> &'static str {
         match self {
             Self::Dlopen => {

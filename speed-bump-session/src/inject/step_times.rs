@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::units::Nanos;
 
-/// Steps one after the other, with how long each took.
+/// The steps of an injection, and how long each took.
 #[derive(Debug)]
 pub(super) struct StepTimes {
     since: Instant,
@@ -17,7 +17,7 @@ impl StepTimes {
         Self { since: Instant::now(), done: Vec::new() }
     }
 
-    /// Ends a step and starts the next.
+    /// Ends the present step, and starts the next one.
     pub(super) fn step_done(&mut self, step: &'static str) {
         let now = Instant::now();
         self.done.push((step, Nanos::from(now - self.since)));

@@ -1,4 +1,4 @@
-//! The process's dynamic loader, and pieces of its own code for remote calls.
+//! Finds the process's `dlopen`, and pieces of the process's own code for remote calls.
 
 use std::io::Read as _;
 
@@ -21,25 +21,26 @@ pub(super) struct Dlopen {
     pub(super) flags: u64,
 }
 
-/// The result.
+/// What was found.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Symbols {
     pub(super) dlopen: Dlopen,
     pub(super) code: arch::Code,
 }
 
-/// Resolve everything now, keep it local, and never unload: the same in glibc and musl, except the last,
-/// which musl does not need.
+/// Flags of `dlopen`: resolve all symbols now, keep them local, and never unload. glibc and musl have the
+/// same values, except for the last one, which musl does not need.
 const FLAGS: u64 = (libc::RTLD_NOW | libc::RTLD_NODELETE) as u64;
-/// `__RTLD_DLOPEN`, which glibc's own `dlopen` adds for its internal function (include/dlfcn.h).
+/// `__RTLD_DLOPEN`: glibc's own `dlopen` adds it when it calls its internal function (include/dlfcn.h).
 const INTERNAL_DLOPEN: u64 = 0x8000_0000;
-/// The most bytes of one file's code that we search.
+/// The most bytes of code in one file that we search.
 const CODE_LIMIT: u64 = 16 << 20;
-/// The most bytes of one file that we read for its symbols. C libraries have two million.
+/// The most bytes of one file that we read for its symbols. C libraries have two million bytes.
 const FILE_LIMIT: u64 = 64 << 20;
-/// How many bytes we search at a time: what we search for is mostly near the start.
+/// How many bytes we search at a time: the pieces of code are mostly near the start.
 const PIECE_BYTES: u64 = 64 << 10;
-/// How far pieces overlap, since what we search for may lie across their border; it is shorter than that.
+/// How many bytes two parts overlap, as a piece of code may lie across their border. Pieces are shorter than
+/// this.
 const OVERLAP_BYTES: u64 = 16;
 
 /// Finds `dlopen` and the pieces of code.
@@ -49,8 +50,8 @@ pub(super) fn find(process: &Process) -> Result<Symbols, InjectError> {
     let mut dlopen = None;
     let mut gadgets = arch::Gadgets::default();
     let mut looked = Vec::new();
-    // In glibc since 2.34 dlopen is in libc, before in libdl; if that is not loaded, libc has an internal
-    // one. musl's libc is its loader.
+    // glibc has dlopen in libc since 2.34, and in libdl before. If libdl is not loaded, libc has an internal
+    // one. musl has it in libc, which is also its loader.
     let libraries = mappings.files.iter().filter(|file| is_library(file));
     for file in libraries {
         looked.push(file.path_in_process.display().to_string());
@@ -62,7 +63,7 @@ pub(super) fn find(process: &Process) -> Result<Symbols, InjectError> {
         })?;
         let elf = ElfFile::from_file(copy, &file.path_in_process)?;
         let Some(bias) = bias(file, &elf) else { continue };
-        // Read at once: name by name takes a hundred times as long.
+        // Reads the whole file at once: reading name by name takes a hundred times as long.
         let mut bytes = Vec::new();
         let read = opened.file().take(FILE_LIMIT).read_to_end(&mut bytes);
         read.map_err(|source| super::system(process, "reading the C library", source))?;
@@ -81,21 +82,21 @@ pub(super) fn find(process: &Process) -> Result<Symbols, InjectError> {
     Ok(Symbols { dlopen, code })
 }
 
-/// By name, as all programs look for these libraries.
+/// Whether the name is that of such a library: all programs find it by this name.
 fn is_library(file: &MappedFile) -> bool {
     let name = file.path_in_process.file_name().unwrap_or_default().to_string_lossy();
     let known = ["libc.so", "libc-2.", "libdl.so", "libdl-2.", "ld-musl-", "libc.musl-"];
     known.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The load bias of a file.
+/// The load bias of a mapped file.
 pub(super) fn bias(file: &MappedFile, elf: &ElfFile) -> Option<crate::elf::LoadBias> {
     let range = file.executable_ranges().next()?;
     elf.segments().bias_of_mapping(range.start, range.offset, true)
 }
 
-/// The address of a function that a file exports, as in its headers. We do not read other tables: they are
-/// long, and dynamic linking only finds what is exported.
+/// The address of a function that a file exports, as in its headers. We do not read other symbol tables: they
+/// are long, and dynamic linking only uses exported symbols.
 pub(crate) fn exported<'data, R: object::ReadRef<'data>>(data: R, name: &str) -> Option<VirtualAddress> {
     let file = ElfFile64::<LittleEndian, R>::parse(data).ok()?;
     let symbols = file.elf_dynamic_symbol_table();

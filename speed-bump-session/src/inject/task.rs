@@ -1,4 +1,4 @@
-//! The /proc files of a single thread.
+//! Reads the /proc files of a single thread.
 
 use std::io::Read as _;
 

@@ -11,7 +11,7 @@ use crate::{
     units::{Bytes, Pid, VirtualAddress},
 };
 
-/// A thread, and how suitable it is; sorts the best first.
+/// A thread, and how suitable it is for borrowing. Sorts the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Candidate {
     pub(super) suits: Suits,
@@ -21,17 +21,17 @@ pub(super) struct Candidate {
 /// How suitable a thread is, as far as we can see without stopping it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Suits {
-    /// It waits in a call that the kernel continues unnoticed.
+    /// The thread waits in a call that the kernel continues, so that the program does not notice.
     WaitsUnnoticed,
-    /// It runs, or its state is hidden: we find out when we stop it.
+    /// The thread runs, or its state is hidden. Stopping it shows whether it is suitable.
     Runs,
-    /// It waits in a call that may return `EINTR` to the program.
+    /// The thread waits in a call that may return `EINTR` to the program.
     WaitsNoticed,
 }
 
-/// The threads that may be suitable, the best first. Does not include threads that wait in a call that must
-/// not be interrupted, or with too little stack: we do not even stop these. `regions`: the mappings of the
-/// process.
+/// The threads that may be suitable, the best first. Leaves out threads that wait in a call that must not be
+/// interrupted, and threads with too little stack: we do not even stop these. `regions` are the mappings of
+/// the process.
 pub(super) fn candidates(process: &Process, regions: &[Region], tried: &mut Tried) -> Vec<Candidate> {
     let threads = process.thread_ids().unwrap_or_default();
     tried.threads = threads.len();
@@ -64,8 +64,8 @@ pub(super) fn candidates(process: &Process, regions: &[Region], tried: &mut Trie
     found
 }
 
-/// Which threads to stop next: those that were stopped in vain come last, so that we do not stop the same few
-/// of many threads again and again.
+/// Decides which threads to stop next. Threads that were stopped in vain come last. So if there are many
+/// threads, we do not stop the same few again and again.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     round: u32,
@@ -74,13 +74,14 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// The next candidates, at most `most`; of those that have waited for equally long, the best first.
+    /// The next candidates, at most `most`. Those that have waited longest come first, and among these the
+    /// most suitable.
     pub(super) fn next(&mut self, mut candidates: Vec<Candidate>, most: usize) -> Vec<Candidate> {
         self.round = self.round.saturating_add(1);
         let before = std::mem::take(&mut self.stopped);
         let stopped = |thread: &Pid| before.get(thread).copied().unwrap_or(0);
         candidates.sort_by_key(|candidate| (stopped(&candidate.thread), *candidate));
-        // Forget threads that have ended.
+        // Forgets threads that have ended.
         self.stopped = candidates.iter().map(|one| (one.thread, stopped(&one.thread))).collect();
         candidates.truncate(most);
         self.stopped.extend(candidates.iter().map(|candidate| (candidate.thread, self.round)));
@@ -88,24 +89,24 @@ impl Turns {
     }
 }
 
-/// A system call that a thread waits in.
+/// The system call in which a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WaitingCall {
     pub(super) number: u64,
     pub(super) arguments: [u64; 6],
-    /// The end of the thread's stack.
+    /// The thread's stack pointer.
     pub(super) stack: VirtualAddress,
 }
 
-/// The system call that a thread waits in, by /proc/PID/task/TID/syscall; `None` while it runs.
+/// The system call in which a thread waits, from /proc/PID/task/TID/syscall; `None` if it runs.
 pub(super) fn waits_in(process: &Process, thread: Pid) -> Option<WaitingCall> {
     WaitingCall::parse(&super::task::file(process, thread, "syscall")?)
 }
 
 impl WaitingCall {
-    /// Documentation/filesystems/proc.rst does not describe it; fs/proc/base.c, `proc_pid_syscall`: number,
-    /// six arguments, stack pointer, instruction pointer. It is `running`, or the number is -1, outside of
-    /// calls.
+    /// The file has: number, six arguments, stack pointer, instruction pointer. Outside of calls, it has the
+    /// text `running`, or the number -1. Documentation/filesystems/proc.rst does not describe it; the source
+    /// is fs/proc/base.c, `proc_pid_syscall`.
     fn parse(text: &[u8]) -> Option<Self> {
         let mut fields = str::from_utf8(text).ok()?.split_whitespace();
         let number = fields.next()?.parse().ok()?;
@@ -121,28 +122,29 @@ impl WaitingCall {
 /// Why a thread was not borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsuitable {
-    /// It waits in the system call with this number, which must not be interrupted.
+    /// The thread waits in the system call with this number, which must not be interrupted.
     OtherCall(u64),
-    /// It runs code, neither the interpreter's nor generated, that may hold a lock that the helper needs.
+    /// The thread runs code that may hold a lock that the helper needs: neither the interpreter's code nor
+    /// generated code.
     OtherCode,
-    /// It runs native code, and did not return to the interpreter while we waited for that.
+    /// The thread runs native code, and did not return to the interpreter while we waited.
     NoReturn,
-    /// It is in the code of the dynamic loader.
+    /// The thread is in the code of the dynamic loader.
     Loader,
-    /// It may be handling a signal.
+    /// The thread may be handling a signal.
     Handler,
-    /// A signal came in between.
+    /// The thread got a signal before it was borrowed.
     Signal,
-    /// Too little stack is left.
+    /// The thread has too little stack left.
     Stack,
-    /// It did not stop in time: it waits uninterruptibly.
+    /// The thread did not stop in time: it waits uninterruptibly.
     Stuck,
-    /// It ended, or cannot be traced.
+    /// The thread has ended, or cannot be traced.
     Gone,
 }
 
 impl Unsuitable {
-    /// Whether it may become suitable later, when it returns to the interpreter.
+    /// Whether the thread may become suitable later, when it returns to the interpreter.
     pub(super) fn may_return(self) -> bool {
         matches!(self, Self::OtherCode | Self::Loader | Self::OtherCall(_))
     }
@@ -151,7 +153,7 @@ impl Unsuitable {
 /// Why no thread was borrowed, for a message.
 #[derive(Clone, Debug, Default)]
 pub struct Tried {
-    /// Threads of the process.
+    /// The number of threads of the process.
     pub threads: usize,
     /// How often a thread could not be borrowed, by reason.
     pub unfit: Vec<(Unsuitable, u32)>,
@@ -165,7 +167,7 @@ impl Tried {
         }
     }
 
-    /// The way out.
+    /// The way out, for the message.
     pub(super) fn advice(&self) -> String {
         let longer = "try again, or give --inject-timeout a longer time";
         let short = |(reason, _): &(Unsuitable, u32)| *reason == Unsuitable::Stack;
@@ -225,9 +227,9 @@ mod tests {
         for _ in 0..4 {
             seen.extend(turns.next(all.clone(), 8).iter().map(|one| one.thread.get()));
         }
-        // The best first, each of them once, and then the first again.
+        // The threads come best first, each of them once, and then from the beginning again.
         assert_eq!(seen, (2..=30).chain([1, 2, 3]).collect::<Vec<_>>());
-        // A new one is stopped at once, and one that has ended is forgotten.
+        // A new thread is stopped at once, and a thread that has ended is forgotten.
         assert_eq!(turns.next(vec![waiting(4), waiting(31)], 1), [waiting(31)]);
         assert_eq!(turns.stopped.len(), 2);
     }

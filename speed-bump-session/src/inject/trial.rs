@@ -1,4 +1,5 @@
-//! The checks before a thread is borrowed: for every injection, and for a trial of whether one would work.
+//! The checks before a thread is borrowed. Every injection makes them, and so does a trial whether an
+//! injection would be tried.
 
 use super::{
     InjectError, address_space::AddressSpace, addresses, filters, headroom, image::IMAGE, injectable::Image,
@@ -6,7 +7,7 @@ use super::{
 };
 use crate::{process::Process, sys::watchdog::Watchdog};
 
-/// Everything that an injection needs to know.
+/// Everything that an injection must know beforehand.
 pub(super) struct Ready {
     pub(super) image: Image,
     pub(super) memory: AddressSpace,
@@ -15,7 +16,7 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// Inspects a process, and fails if injecting must not be tried. Stops no thread.
+    /// Inspects a process. Fails if injecting must not be tried. Stops no thread.
     pub(super) fn look(
         process: &Process,
         image: &[u8],
@@ -28,7 +29,8 @@ impl Ready {
         step_times.step_done("preflight");
         let parsed = Image::parse(image)?;
         step_times.step_done("image");
-        // Before we learn anything about the program, so that we cannot take it for another's.
+        // Opens the memory before anything is learned about the program, so that all facts are about this
+        // program.
         let memory = AddressSpace::open(process)?;
         let symbols = symbols::find(process)?;
         step_times.step_done("symbols");
@@ -42,23 +44,25 @@ impl Ready {
 /// The result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trial {
-    /// Nothing forbids injecting. Whether a thread reaches a safe point only shows during an injection.
+    /// Nothing forbids injecting. Whether a thread reaches a safe point is only known when it is tried.
     Passed,
-    /// The same, but the seccomp filters are unknown: all threads wait in calls that the program would see
-    /// interrupted if we stopped one.
+    /// As `Passed`, but the seccomp filters are unknown: all threads wait in calls whose interruption the
+    /// program would notice.
     FiltersUnseen,
 }
 
-/// Does the first steps of an injection. If the process runs under a seccomp filter, we stop a thread of it
-/// for less than a millisecond, as the kernel shows the filters of stopped threads only. Nothing changes.
+/// Does the first steps of an injection, and changes nothing. If the process runs under a seccomp filter,
+/// stops one of its threads for less than a millisecond, as the kernel only shows the filters of stopped
+/// threads.
 ///
 /// # Errors
-/// Why injecting would be refused.
+/// Injecting would be refused, for this reason.
 pub fn would_try(process: &Process) -> Result<Trial, InjectError> {
     Ready::look(process, IMAGE, true, &mut StepTimes::start())?;
-    // Dropped when that thread has ended, and with it everything that it still traces.
+    // This is dropped when the following thread has ended, and has detached from everything that it traced.
     let _watchdog = Watchdog::start();
-    // A thread of our own, since the kernel detaches from all that it traced when it ends.
+    // We trace on a thread of our own, since the kernel detaches everything that a thread traces when that
+    // thread ends.
     let judged = std::thread::scope(|scope| match scope.spawn(|| filters::judge(process)).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),

@@ -1,7 +1,7 @@
 //! x86-64: the meaning of registers, and how to make a stopped thread run a function or a system call.
 //!
-//! Everything that we make a thread run ends in `rt_sigreturn` on a frame with the thread's own state. The
-//! tracer never lets it get there; but if the tracer is killed, the thread returns to its own work that way.
+//! Everything that we make a thread run ends in `rt_sigreturn`, on a frame with the thread's own state. While
+//! we trace the thread, it never gets there. If we are killed, it returns to its own work that way.
 
 mod frame;
 mod return_address;
@@ -11,13 +11,13 @@ use crate::{sys::ptrace::Registers, units::VirtualAddress};
 pub(super) use frame::Frame;
 pub(super) use return_address::{LONGEST_CALL, is_behind_call};
 
-/// Why injection is impossible on an architecture; `None` if it is possible.
+/// Why injecting is impossible on this architecture; `None` if it is possible.
 pub(super) const UNSUPPORTED: Option<&str> = None;
 
-/// `AUDIT_ARCH_X86_64` (include/uapi/linux/audit.h): how seccomp filters see the architecture.
+/// `AUDIT_ARCH_X86_64` (include/uapi/linux/audit.h): the number of the architecture in seccomp filters.
 pub(super) const AUDIT_ARCH: u32 = 0xc000_003e;
 
-/// System calls by number (arch/x86/entry/syscalls/syscall_64.tbl).
+/// The numbers of system calls (arch/x86/entry/syscalls/syscall_64.tbl).
 pub(super) mod number {
     pub(in super::super) const CLOSE: u64 = libc::SYS_close as u64;
     pub(in super::super) const MEMFD_CREATE: u64 = libc::SYS_memfd_create as u64;
@@ -28,7 +28,7 @@ pub(super) mod number {
 const SYSTEM_CALL_RETURN: &[u8] = &[0x0f, 0x05, 0xc3];
 /// The length of `syscall`.
 const SYSTEM_CALL_BYTES: u64 = 2;
-/// `mov $15, %rax; syscall`, as in glibc's and musl's signal restorers, and the shorter form of the same.
+/// `mov $15, %rax; syscall`, as in the signal restorers of glibc and musl, and its shorter form.
 const SIGNAL_RETURN: [&[u8]; 2] =
     [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05], &[0xb8, 15, 0, 0, 0, 0x0f, 0x05]];
 /// `xchg %eax, %REG; ret`.
@@ -40,7 +40,7 @@ const KEEP_RESULT: [(&[u8], Keeper); 5] = [
     (&[0x92, 0xc3], Keeper::Rdx),
 ];
 
-/// The register that keeps a function's result.
+/// The register to which a function's result is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeper {
     Rbx,
@@ -74,7 +74,7 @@ impl Gadgets {
             .or_else(|| KEEP_RESULT.iter().find_map(|(pattern, keeper)| Some((find(pattern)?, *keeper))));
     }
 
-    /// All of them, if all were found.
+    /// All pieces, if each was found.
     pub(super) fn complete(&self) -> Option<Code> {
         let (signal_return, length) = self.signal_return?;
         let (keep_result, keeper) = self.keep_result?;
@@ -88,7 +88,7 @@ impl Gadgets {
     }
 }
 
-/// Where the pieces are.
+/// The addresses of the pieces.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Code {
     system_call: VirtualAddress,
@@ -98,21 +98,22 @@ pub(super) struct Code {
     keeper: Keeper,
 }
 
-/// A system call that a thread was interrupted in.
+/// An interrupted system call of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InterruptedCall {
     pub(super) number: u64,
     pub(super) arguments: [u64; 6],
-    /// The result, unless the kernel repeats the call.
+    /// The result; special values mean that the kernel repeats the call.
     pub(super) result: i64,
 }
 
-/// Instruction and stack pointer.
+/// The instruction pointer and the stack pointer.
 pub(super) fn position(registers: &Registers) -> (VirtualAddress, VirtualAddress) {
     (VirtualAddress(registers.rip), VirtualAddress(registers.rsp))
 }
 
-/// The system call that the thread comes from; `None` if it was stopped between two instructions of its own.
+/// The system call from which the thread was about to return; `None` if it was stopped between two
+/// instructions of its own.
 pub(super) fn interrupted_call(registers: &Registers) -> Option<InterruptedCall> {
     (registers.orig_rax.cast_signed() >= 0).then_some(InterruptedCall {
         number: registers.orig_rax,
@@ -128,7 +129,7 @@ pub(super) fn call_again(registers: &mut Registers) {
     registers.orig_rax = u64::MAX;
 }
 
-/// Whether the kernel would continue the interrupted system call by `restart_syscall`.
+/// Whether the kernel would continue the interrupted call with `restart_syscall`.
 pub(super) fn needs_restart_call(registers: &Registers) -> bool {
     const ERESTART_RESTARTBLOCK: i64 = -516;
     interrupted_call(registers).is_some_and(|call| call.result == ERESTART_RESTARTBLOCK)
@@ -139,7 +140,7 @@ pub(super) fn call_fails(registers: &mut Registers, errno: i32) {
     registers.rax = i64::from(-errno).cast_unsigned();
 }
 
-/// The registers for a system call, and the bytes for the stack.
+/// The registers for a system call, and the words for the stack.
 pub(super) fn system_call(
     code: &Code,
     frame: &Frame,
@@ -164,18 +165,18 @@ pub(super) fn function_call(
     let mut registers = frame.base();
     registers.rip = function.0;
     registers.rsp = frame.context().0 - 16;
-    // The number of vector registers with arguments; functions with variable arguments read it.
+    // The number of vector registers that hold arguments. Functions with variable arguments read it.
     registers.rax = 0;
     [registers.rdi, registers.rsi] = arguments;
     (registers, [code.keep_result.0, code.signal_return.0])
 }
 
-/// The result of a system call, at its exit.
+/// The result of a system call, when the thread is stopped at its exit.
 pub(super) fn result(registers: &Registers) -> i64 {
     registers.rax.cast_signed()
 }
 
-/// The result of a function, once the thread is about to enter `rt_sigreturn` after it.
+/// The result of a function, when the thread is about to enter `rt_sigreturn` after it; `None` elsewhere.
 pub(super) fn function_result(code: &Code, frame: &Frame, registers: &Registers) -> Option<u32> {
     let there = registers.rip == code.signal_return_end.0
         && registers.rsp == frame.context().0
@@ -191,7 +192,7 @@ pub(super) fn function_result(code: &Code, frame: &Frame, registers: &Registers)
     there.then_some(kept as u32)
 }
 
-/// Makes the thread make another system call in place of the one that it is about to enter; afterwards it is
+/// Makes the thread make another system call in place of the one that it is about to enter. Afterwards it is
 /// about to enter `rt_sigreturn` again.
 pub(super) fn replace_call(code: &Code, registers: &mut Registers, number: u64, argument: u64) {
     registers.orig_rax = number;
@@ -199,7 +200,7 @@ pub(super) fn replace_call(code: &Code, registers: &mut Registers, number: u64, 
     registers.rip = code.signal_return.0;
 }
 
-/// Whether the thread is stopped at the entry of a system call, not at its exit.
+/// Whether the thread is stopped at the entry of a system call, and not at its exit.
 fn at_entry(registers: &Registers) -> bool {
     registers.rax.cast_signed() == i64::from(-libc::ENOSYS)
 }

@@ -1,8 +1,9 @@
-//! A program on its way to its entry point, where it will stop.
+//! A program on its way to its entry point, where it is to stop.
 //!
-//! A hardware breakpoint sends it a signal there, which stops it, since we trace it. Programs ignore that
-//! signal by default, and after an exec there is no handler yet: if we no longer trace the program when the
-//! signal comes, because we were killed or detached, the program ignores it.
+//! At the entry point, a hardware breakpoint sends the program a signal. As we trace the program, the signal
+//! stops it. Programs ignore this signal by default, and after an exec there is no handler yet. So if we no
+//! longer trace the program when the signal comes, because we were killed or have detached, the program
+//! ignores it.
 
 use std::{
     io,
@@ -21,7 +22,7 @@ use crate::{
     units::VirtualAddress,
 };
 
-/// How long a signal may take that waits for a stopped process.
+/// How long we wait for a signal that is pending for a stopped process.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// A process between its exec and its entry point. Dropping this removes the breakpoint.
@@ -37,7 +38,7 @@ impl Approach {
     /// Makes the program that the process executes stop at its entry point.
     ///
     /// # Errors
-    /// It cannot be made to stop, it has ended, or its entry point is unknown.
+    /// The program cannot be made to stop, has ended, or has an unknown entry point.
     pub(super) fn begin(tracee: &Tracee) -> io::Result<Self> {
         let process = Process::open(tracee.thread()).map_err(io::Error::other)?;
         let blocked = process.status().map_err(io::Error::other)?.signals.blocked;
@@ -55,15 +56,15 @@ impl Approach {
     /// Whether this is the stop at the entry point.
     ///
     /// # Errors
-    /// It is not stopped.
+    /// The process is not stopped.
     pub(super) fn ends_with(&self, stop: Stop, tracee: &Tracee) -> io::Result<bool> {
         Ok(stop == Stop::Signal(self.signal) && !tracee.signal_was_sent()?)
     }
 
-    /// The signal to deliver on the way there, if any.
+    /// The signal to deliver on the way to the entry point, or 0.
     ///
     /// # Errors
-    /// It is not stopped.
+    /// The process is not stopped.
     pub(super) fn passes(&self, signal: i32, tracee: &Tracee) -> io::Result<i32> {
         stray_trap::to_deliver(signal, tracee, &[self.entry])
     }
@@ -71,7 +72,7 @@ impl Approach {
     /// Gives up on a stopped program. Returns the signal to deliver when we detach.
     ///
     /// # Errors
-    /// It is not stopped.
+    /// The process is not stopped.
     pub(super) fn abandon(self, stop: Stop, tracee: &Tracee) -> io::Result<i32> {
         if let Stop::Signal(signal) = stop {
             return self.passes(signal, tracee);
@@ -81,7 +82,7 @@ impl Approach {
         settled.ok_or_else(|| io::ErrorKind::TimedOut.into())
     }
 
-    /// It is at its entry point.
+    /// Ends the approach, as the program is at its entry point.
     pub(super) fn arrive(self) -> Process {
         self.process
     }

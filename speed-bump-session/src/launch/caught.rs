@@ -1,8 +1,7 @@
-//! From an exec to the entry point of a program: follows a process that was seized on the way.
+//! Follows a process from an exec to the entry point of its program. The process was seized on the way.
 //!
-//! If it is seized in time, it stops at the exec, and then certainly at its entry point. If it is seized a
-//! moment later, it has started; then the breakpoint at its entry point may come in time, or never be
-//! reached.
+//! If it was seized in time, it stops at the exec, and then certainly at its entry point. If it was seized a
+//! moment later, it has started: then it may stop at its entry point, or may be past it already.
 
 use std::{
     io,
@@ -19,33 +18,33 @@ use crate::{
     units::Pid,
 };
 
-/// How long a process that was held takes to stop at its exec. One that was not held must reach its
-/// breakpoint soon.
-/// soon.
+/// How long we wait for a process that was held to stop at its exec. This is short, as a process that was not
+/// held needs its breakpoint soon.
 const HELD: Duration = Duration::from_micros(50);
-/// How long a process that had started may take to its entry point, before we conclude that it is past it.
+/// How long a process that had started may take to its entry point. After that, we conclude that it is past
+/// it.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Where a process arrived.
+/// The end of the way.
 pub(super) enum Came {
-    /// It is stopped at its entry point.
+    /// The process is stopped at its entry point.
     ToEntry(Process, Tracee),
-    /// It runs and is no longer traced: it was past its entry point, or could not be stopped there.
+    /// The process runs and is no longer traced: it was past its entry point, or could not be stopped there.
     Past(String),
-    /// It was not to be stopped there, or we gave up; it runs and is no longer traced.
+    /// The process runs and is no longer traced: it need not stop, or we gave up.
     Left,
-    /// It has ended.
+    /// The process has ended.
     ToItsEnd {
-        /// Whether it would have stopped at its entry point.
+        /// Whether it would certainly have stopped at its entry point.
         is_certain: bool,
     },
 }
 
 /// The present goal.
 enum Aim {
-    /// To reach the entry point; and whether that is certain.
+    /// To reach the entry point, and whether that is certain.
     Entry { approach: Approach, is_certain: bool, since: Instant },
-    /// To stop the process anywhere and detach; and the goal before.
+    /// To stop the process anywhere and detach. The approach is the former goal, if that was the entry point.
     Leave(Came, Option<Approach>),
 }
 
@@ -76,8 +75,8 @@ impl Aim {
     }
 }
 
-/// Lets a process run to the entry point of the program that it executes, unless `given_up` returns true, or
-/// the program is not `wanted` there.
+/// Lets a process run to the entry point of its program. Gives up when `given_up` returns true, or if the
+/// program is not `wanted` there.
 pub(super) fn to_entry(
     tracee: Tracee,
     given_up: impl Fn() -> bool,
@@ -85,7 +84,7 @@ pub(super) fn to_entry(
 ) -> io::Result<Came> {
     let mut first = tracee.wait(Instant::now() + HELD)?;
     let mut aim = match first {
-        // Delivered at once, below.
+        // The goal for this exec is set below.
         Some(Stop::Exec) => Aim::Leave(Came::Left, None),
         _ => Aim::at_entry(&tracee, false, &wanted),
     };
@@ -106,7 +105,7 @@ pub(super) fn to_entry(
         };
         match stop {
             Stop::Ended => return Ok(Came::ToItsEnd { is_certain: aim.is_certain() }),
-            // The former goal is void, with the former program.
+            // The former goal was for the former program.
             Stop::Exec => aim = Aim::at_entry(&tracee, true, &wanted),
             Stop::Signal(_) | Stop::Group | Stop::Interrupted | Stop::SystemCall => {}
         }
@@ -135,15 +134,15 @@ pub(super) fn to_entry(
             _ => tracee.resume(Resume::Freely, signal),
         };
         match resumed {
-            // It was killed; the next wait returns that.
+            // The process was killed. The next wait returns its end.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             resumed => resumed?,
         }
     }
 }
 
-/// Keeps a process stopped at its entry point until `tell` has reported it and the receiver is done with it;
-/// then detaches.
+/// Keeps a process stopped at its entry point until `tell` has reported it, and the receiver is done with it.
+/// Then detaches.
 pub(super) fn stand(
     process: Process,
     tracee: Tracee,

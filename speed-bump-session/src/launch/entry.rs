@@ -6,14 +6,14 @@ use rustix::fs::OFlags;
 
 use crate::{process::Process, units::VirtualAddress};
 
-/// The most bytes of the auxiliary vector; the kernel's own limit is far lower.
+/// The most bytes of the auxiliary vector that we read. The kernel's own limit is far lower.
 const LIMIT: u64 = 4096;
 
-/// The address of the program's own first instruction: `AT_ENTRY` of its auxiliary vector. The dynamic linker
+/// The address of the program's own first instruction: `AT_ENTRY` in its auxiliary vector. The dynamic linker
 /// jumps there when it is done.
 ///
 /// # Errors
-/// The vector cannot be read, or has no such entry.
+/// The vector cannot be read, or does not have this entry.
 pub(super) fn read(process: &Process) -> io::Result<VirtualAddress> {
     let mut bytes = Vec::new();
     process.open_entry("auxv", OFlags::RDONLY)?.take(LIMIT).read_to_end(&mut bytes)?;
@@ -42,7 +42,8 @@ mod tests {
     fn the_entry_point_of_a_program_is_code() {
         let piped = Stdio::piped;
         let mut child = Command::new("cat").stdin(piped()).stdout(piped()).spawn().unwrap();
-        // Once it answers, it has started; its vector is set a moment after the exec.
+        // Waits for an answer of the child, so that it has started: the vector is set a moment after the
+        // exec.
         child.stdin.as_mut().unwrap().write_all(b".").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let process = Process::open(Pid::new(child.id().cast_signed()).unwrap()).unwrap();

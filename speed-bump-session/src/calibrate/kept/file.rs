@@ -1,4 +1,5 @@
-//! The file: read only if no other user can have written it, and replaced as a whole.
+//! The file with the costs. It is read only if no other user can have written it, and is always replaced as a
+//! whole.
 
 use std::{
     fs::{self, DirBuilder, Metadata, OpenOptions},
@@ -9,15 +10,15 @@ use std::{
 
 use crate::whole_file;
 
-/// The file's name in its folder.
+/// The name of the file in its folder.
 pub(super) const NAME: &str = "costs.json";
-/// Many times the usual size.
+/// The most bytes that we read: many times the usual size.
 pub(super) const MAX_BYTES: u64 = 64 << 10;
 
-/// The file's contents; `None` if there is none.
+/// The contents of the file; `None` if there is no file.
 ///
 /// # Errors
-/// It cannot be read, or another user could have written it.
+/// The file cannot be read, or another user could have written it.
 pub(super) fn read(folder: &Path) -> io::Result<Option<Vec<u8>>> {
     match read_present(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -27,7 +28,7 @@ pub(super) fn read(folder: &Path) -> io::Result<Option<Vec<u8>>> {
 
 fn read_present(folder: &Path) -> io::Result<Vec<u8>> {
     check_folder(folder)?;
-    // Follows no link, and does not block on a pipe.
+    // These flags follow no link, and do not block on a pipe.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(folder.join(NAME))?;
     let metadata = file.metadata()?;
@@ -43,10 +44,10 @@ fn read_present(folder: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Puts a file with these contents in place of what is there, whole or not at all.
+/// Replaces the file by one with these contents, as a whole or not at all.
 ///
 /// # Errors
-/// It cannot be written, or another user could change files in the folder.
+/// The file cannot be written, or another user could change files in the folder.
 pub(super) fn write(folder: &Path, bytes: &[u8]) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     check_folder(folder)?;

@@ -36,7 +36,7 @@ fn a_table() -> CostTable {
     }
 }
 
-/// In a folder of the test's own.
+/// Costs that are kept in a folder of the test.
 fn kept(folder: &Path) -> KeptCosts {
     KeptCosts { folder: folder.join("kept"), ..KeptCosts::for_kernel(&kernel()) }
 }
@@ -53,7 +53,7 @@ fn what_is_kept_comes_back() {
     assert_eq!(kept.read(&kernel()), Some(other));
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     assert_eq!((mode(&kept.folder), mode(&kept.folder.join(file::NAME))), (0o700, 0o600));
-    // Nothing but the file is left.
+    // The folder contains only this file.
     assert_eq!(fs::read_dir(&kept.folder).unwrap().count(), 1);
 }
 
@@ -134,7 +134,7 @@ fn what_others_could_have_put_there_is_not_used() {
     let text = fs::read(&path).unwrap();
     fs::write(&path, vec![b' '; file::MAX_BYTES as usize + 1]).unwrap();
     assert_eq!(why(), "costs.json has more than 65536 bytes");
-    // Neither links are followed nor pipes waited for, and writing puts a file in their place.
+    // A link is not followed, a pipe is not waited for, and writing replaces either by a file.
     let elsewhere = folder.path().join("elsewhere");
     fs::write(&elsewhere, &text).unwrap();
     fs::remove_file(&path).unwrap();

@@ -1,4 +1,4 @@
-//! Stubs for aarch64: a nop is simulated, arithmetic is single-stepped.
+//! Stubs for aarch64. The kernel simulates a nop, and single-steps arithmetic.
 
 use crate::probe::site::SiteKind;
 

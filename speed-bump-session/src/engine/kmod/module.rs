@@ -26,18 +26,18 @@ impl Module {
     /// Opens the module whose files are in this folder ([`FOLDER`], except in tests).
     ///
     /// # Errors
-    /// It is not loaded, is another module of that name, or we may not write to its files.
+    /// The module is not loaded, another module has its name, or we may not write to its files.
     pub fn open(folder: &Path) -> Result<Self, KmodError> {
         let module = Self::open_any(folder)?;
         module.check()?;
         Ok(module)
     }
 
-    /// As [`open`](Self::open), but accepts upstream's module too: see
+    /// As [`open`](Self::open), but also accepts upstream's module: see
     /// [`UpstreamGuard`](super::UpstreamGuard).
     ///
     /// # Errors
-    /// As of `open`.
+    /// See [`open`](Self::open).
     pub fn open_any(folder: &Path) -> Result<Self, KmodError> {
         let mut module = Self { folder: folder.to_owned(), is_upstream: false };
         if !folder.is_dir() {
@@ -58,10 +58,10 @@ impl Module {
         Ok(module)
     }
 
-    /// As [`open`](Self::open), for reading only.
+    /// As [`open`](Self::open), but for reading only.
     ///
     /// # Errors
-    /// It is not loaded.
+    /// The module is not loaded.
     pub fn look(folder: &Path) -> Result<Self, KmodError> {
         if folder.is_dir() {
             Ok(Self { folder: folder.to_owned(), is_upstream: false })
@@ -70,10 +70,10 @@ impl Module {
         }
     }
 
-    /// Checks that it is the module in kmod/.
+    /// Checks that this is the module in kmod/.
     ///
     /// # Errors
-    /// It is another one, or it is gone.
+    /// It is another module, or the module is gone.
     pub fn check(&self) -> Result<(), KmodError> {
         self.is_enabled()?;
         if self.read("stats")?.lines().any(|line| line.starts_with("total_interrupted: ")) {
@@ -83,12 +83,12 @@ impl Module {
         }
     }
 
-    /// Whether it is upstream's.
+    /// Whether this is upstream's module.
     pub fn is_upstream(&self) -> bool {
         self.is_upstream
     }
 
-    /// The path of one of its files.
+    /// The path of one of the module's files.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -96,7 +96,7 @@ impl Module {
     /// Whether calls are counted and delayed.
     ///
     /// # Errors
-    /// The module is gone, or is another one.
+    /// The module is gone, or it is another module.
     pub fn is_enabled(&self) -> Result<bool, KmodError> {
         let text = self.read("enabled")?;
         match text.trim_end() {
@@ -117,20 +117,20 @@ impl Module {
         written.map_err(|error| KmodError::file("write", file, error))
     }
 
-    /// All targets, with their counts.
+    /// All targets in the module, with their counts.
     ///
     /// # Errors
     /// The module is gone.
     pub fn listing(&self) -> Result<Listing, KmodError> {
         let mut text = self.read("targets_list")?;
         if self.is_upstream {
-            // Upstream's ends with its page, even in the middle of a number.
+            // Upstream's list ends at the end of a page, even in the middle of a number.
             text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
         }
         Ok(Listing::parse(&text))
     }
 
-    /// Adds a target, for a process and its descendants or for all.
+    /// Adds a target, for a process and its descendants, or for all processes.
     ///
     /// # Errors
     /// [`KmodError::Refused`] has the reason.
@@ -142,30 +142,30 @@ impl Module {
     /// Changes a target's delay.
     ///
     /// # Errors
-    /// As [`add`](Self::add).
+    /// See [`add`](Self::add).
     pub fn set_delay(&self, name: &TargetName, delay: Nanos) -> Result<(), KmodError> {
         self.command(&format!("={name} {}", delay.0))
     }
 
-    /// Removes a target; its spins in flight end.
+    /// Removes a target. Its delays in progress end.
     ///
     /// # Errors
-    /// As [`add`](Self::add).
+    /// See [`add`](Self::add).
     pub fn remove(&self, name: &TargetName) -> Result<(), KmodError> {
         self.command(&format!("-{name}"))
     }
 
-    /// Writes any one command.
+    /// Writes a command.
     ///
     /// # Errors
-    /// As [`add`](Self::add).
+    /// See [`add`](Self::add).
     pub fn command(&self, command: &str) -> Result<(), KmodError> {
         let path = self.file("targets");
         let file: File = OpenOptions::new()
             .write(true)
             .open(&path)
             .map_err(|error| KmodError::file("write", path, error))?;
-        // One write is one command: a part of it must not be retried as another one.
+        // Each write is one command, so the rest of a partial write must not be sent as another one.
         match rustix::io::write(&file, command.as_bytes()) {
             Ok(length) if length == command.len() => Ok(()),
             Ok(_) => Err(KmodError::Refused { command: command.to_owned(), why: Refusal::Malformed }),
@@ -174,7 +174,7 @@ impl Module {
     }
 
     fn refused(&self, command: &str, errno: Errno) -> KmodError {
-        // Unloaded since the file was opened.
+        // The module was unloaded after the file was opened.
         if errno == Errno::NODEV {
             return KmodError::Absent { folder: self.folder.clone() };
         }
@@ -193,7 +193,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Files like the module's; writing to them has no effect.
+    /// A folder with files like the module's. Writing to them has no effect.
     fn folder() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in [
@@ -236,7 +236,7 @@ mod tests {
         let folder = folder();
         assert!(!Module::open_any(folder.path()).unwrap().is_upstream());
         fs::write(folder.path().join("stats"), "enabled: 1\ntotal_hits: 0\n").unwrap();
-        // Its list ends with its page, at any position.
+        // Upstream's list ends at the end of a page, at any position.
         let list = "/a:f delay_ns=5 hits=1 pid=7\n/a:g delay_ns=5 hits=17";
         fs::write(folder.path().join("targets_list"), list).unwrap();
         let module = Module::open_any(folder.path()).unwrap();
@@ -259,7 +259,7 @@ mod tests {
         let other = Module::open(folder.path()).unwrap_err();
         assert!(matches!(other, KmodError::Other { .. }), "{other}");
         assert!(other.to_string().contains("--accept-upstream-module"), "{other}");
-        // It was unloaded while we had it open.
+        // The module was unloaded while we had it open.
         let module = Module::look(folder.path()).unwrap();
         fs::remove_file(folder.path().join("targets_list")).unwrap();
         assert!(matches!(module.listing(), Err(KmodError::Absent { .. })));

@@ -1,15 +1,15 @@
-//! A target's name: the path of a file and a symbol in it, within the limits of the module's commands.
+//! The name of a target: the path of a file, and a symbol in it. The module's commands limit both.
 
 use std::{fmt, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-/// A path must be shorter than this, in bytes.
+/// A path must have fewer bytes than this.
 pub const PATH_BYTES: usize = 256;
-/// A symbol must be shorter than this, in bytes.
+/// A symbol must have fewer bytes than this.
 pub const SYMBOL_BYTES: usize = 128;
 
-/// `PATH:SYMBOL`, within the limits of the module's commands.
+/// A name `PATH:SYMBOL` that the module's commands can contain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct TargetName(String);
@@ -17,26 +17,26 @@ pub struct TargetName(String);
 /// Why the module's commands cannot name a function.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Of 256 bytes or more.
+    /// The path has 256 bytes or more.
     #[error("the kernel module takes paths of fewer than {PATH_BYTES} bytes, and `{path}` has {}: move the \
              file, or use --engine bpf", .path.len())]
     PathTooLong {
-        /// Path of the file, as the kernel module would look it up.
+        /// The path, as the kernel module would look it up.
         path: String,
     },
-    /// Of 128 bytes or more.
+    /// The symbol has 128 bytes or more.
     #[error("the kernel module takes symbols of fewer than {SYMBOL_BYTES} bytes, and `{symbol}` has {}: use \
              --engine bpf", .symbol.len())]
     SymbolTooLong {
-        /// Symbol as in the symbol table of the file.
+        /// The symbol, as in the file's symbol table.
         symbol: String,
     },
-    /// A space would end the name, and a control character the command.
+    /// A space would end the name, and a control character would end the command.
     #[error("the kernel module's commands cannot express `{text}`, which has {what}: use --engine bpf")]
     Unspeakable {
         /// The path or the symbol.
         text: String,
-        /// What they cannot express.
+        /// What the commands cannot express.
         what: &'static str,
     },
 }
@@ -45,7 +45,7 @@ impl TargetName {
     /// The name of a function.
     ///
     /// # Errors
-    /// The module's commands cannot express it.
+    /// The module's commands cannot express the name.
     pub fn new(path: &Path, symbol: &str) -> Result<Self, NameError> {
         let unspeakable = |text: &str, what| NameError::Unspeakable { text: text.to_owned(), what };
         let Some(path) = path.to_str() else {
@@ -55,7 +55,7 @@ impl TargetName {
             if text.contains(' ') {
                 return Err(unspeakable(text, "a space"));
             }
-            // Symbols that are not text come with replacement characters.
+            // A symbol that is not valid text has replacement characters.
             if text.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER) {
                 return Err(unspeakable(&text.escape_debug().to_string(), "control characters"));
             }
@@ -64,7 +64,7 @@ impl TargetName {
             return Err(unspeakable(path, "no / at its beginning"));
         }
         if symbol.is_empty() || symbol.contains(':') {
-            // The last colon separates.
+            // The module splits a name at its last colon.
             return Err(unspeakable(symbol, if symbol.is_empty() { "no characters" } else { "a colon" }));
         }
         if path.len() >= PATH_BYTES {
@@ -76,12 +76,12 @@ impl TargetName {
         Ok(Self(format!("{path}:{symbol}")))
     }
 
-    /// Path of the file: what stands before the last colon.
+    /// The path of the file: the text before the last colon.
     pub fn path(&self) -> &Path {
         Path::new(self.0.rsplit_once(':').map_or("", |(path, _)| path))
     }
 
-    /// Its form in commands and lists.
+    /// The name, as in commands and lists.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -90,8 +90,8 @@ impl TargetName {
 impl TryFrom<String> for TargetName {
     type Error = NameError;
 
-    /// Parses a string of [`TargetName::as_str`]. Records of other tools are read with this, and their names
-    /// are written into commands.
+    /// Reads the text of a [`TargetName::as_str`]. It may be from the record of another tool, so it is
+    /// checked again before it is written into commands.
     fn try_from(name: String) -> Result<Self, NameError> {
         let (path, symbol) = name.rsplit_once(':').unwrap_or((&name, ""));
         Self::new(Path::new(path), symbol)

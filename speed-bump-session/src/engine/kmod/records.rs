@@ -1,9 +1,9 @@
-//! Records of each running tool's targets in the module, so that a later tool can remove those of a killed
-//! one.
+//! Records of the targets that each running tool has in the module, so that a later tool can remove those of
+//! a killed tool.
 //!
-//! A file for each tool, written before the action that it records: all of our targets in the module are
-//! always recorded, though not every recorded target need be in the module. Every change is made with the
-//! lock held.
+//! Each tool has a file, which it writes before it changes the module. So every target of the tool in the
+//! module is recorded, though not every recorded target is in the module. A tool holds the lock while it
+//! makes a change.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -20,12 +20,12 @@ use serde::{Deserialize, Serialize};
 use super::{KmodError, Listed, Listing, TargetName};
 use crate::{process::stat::Stat, units::Pid, whole_file};
 
-/// The folder of the records; like the targets, they are gone after a reboot.
+/// The folder of the records. Like the targets, it is empty after a reboot.
 pub const RECORDS: &str = "/run/speed-bump-ebpf";
-/// The prefix and suffix of the files' names; the tool's PID is in between.
+/// The prefix and suffix of a file's name. The tool's PID is in between.
 const PREFIX: &str = "kmod-";
 const SUFFIX: &str = ".json";
-/// How long another tool may take to add or remove its targets: old kernels take long for each.
+/// How long we wait for another tool that adds or removes its targets: on old kernels each target takes long.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -34,34 +34,34 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub struct Record {
     /// The tool's PID.
     pub tool: i32,
-    /// When it started, in clock ticks since boot.
+    /// The time when the tool started, in clock ticks since boot.
     pub started: u64,
-    /// The boot of the machine.
+    /// Identifies the boot of the machine.
     pub boot_id: String,
-    /// The PID namespace of the PIDs: the inode of its file in /proc.
+    /// The PID namespace of these PIDs: the inode of its file in /proc.
     pub pid_namespace: u64,
-    /// The process that its targets are for.
+    /// The process that the targets apply to.
     pub process: i32,
-    /// Its targets.
+    /// The tool's targets.
     pub targets: Vec<TargetName>,
-    /// Whether the module was enabled before.
+    /// Whether the module was enabled before the tool enabled it.
     pub enabled_before: bool,
 }
 
-/// State of the record's owner.
+/// The state of a record's owner, a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
-    /// It runs.
+    /// The tool runs.
     Lives,
-    /// It ended without removing its targets.
+    /// The tool ended without removing its targets.
     Died,
-    /// The machine has been rebooted since, and the module is empty.
+    /// The machine has been rebooted since, so the module is empty.
     Before,
-    /// Its PID is of another namespace than ours, so we cannot know.
+    /// The tool's PID is from another namespace, so we cannot know.
     Elsewhere,
 }
 
-/// The folder with the records.
+/// The records of all tools.
 #[derive(Clone, Debug)]
 pub struct Records {
     folder: PathBuf,
@@ -70,20 +70,20 @@ pub struct Records {
 /// A tool that has recorded targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its PID.
+    /// The tool's PID.
     pub tool: i32,
-    /// How many of its targets are in the module.
+    /// How many of the tool's targets are in the module.
     pub targets: usize,
-    /// Whether it ended without removing them.
+    /// Whether the tool ended without removing its targets.
     pub was_killed: bool,
 }
 
-/// The right to change records and the module; others wait for it.
+/// The right to change the records and the module. Only one tool has it at a time.
 #[derive(Debug)]
 pub(super) struct Lock(#[allow(dead_code, reason = "closing it ends the lock")] File);
 
 impl Record {
-    /// A record of our own, without targets.
+    /// A record for this tool, without targets.
     pub(super) fn own(process: Pid, enabled_before: bool) -> io::Result<Self> {
         let tool = Pid::own().get();
         Ok(Self {
@@ -97,13 +97,13 @@ impl Record {
         })
     }
 
-    /// Whether a target in the module belongs to this tool. If another user has replaced it, the new one has
-    /// another process, or none.
+    /// Whether a target in the module belongs to the tool. If another user has replaced it, the new target
+    /// has another process, or none.
     pub(super) fn has(&self, listed: &Listed) -> bool {
         listed.process == Some(self.process) && self.targets.iter().any(|name| name.as_str() == listed.name)
     }
 
-    /// The state of its tool.
+    /// The state of the tool.
     pub(super) fn life(&self) -> io::Result<Life> {
         if self.boot_id != boot_id()? {
             return Ok(Life::Before);
@@ -111,7 +111,7 @@ impl Record {
         if self.pid_namespace != pid_namespace()? {
             return Ok(Life::Elsewhere);
         }
-        // A later process with that number started later.
+        // If another process has the same PID now, it started later.
         let lives = started(self.tool).is_ok_and(|started| started == self.started);
         Ok(if lives { Life::Lives } else { Life::Died })
     }
@@ -121,26 +121,26 @@ impl Records {
     /// Opens the folder ([`RECORDS`], except in tests), or creates it.
     ///
     /// # Errors
-    /// It cannot be opened or created.
+    /// The folder cannot be opened or created.
     pub fn open(folder: &Path) -> Result<Self, KmodError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(|error| KmodError::Record { file: folder.to_owned(), error })?;
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// The same for reading only: it need not exist.
+    /// As [`open`](Self::open), but for reading only. The folder need not exist.
     pub fn look(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
 
-    /// Waits until no other tool is making changes.
+    /// Waits until no other tool makes changes, and takes the lock.
     pub(super) fn lock(&self) -> Result<Lock, KmodError> {
         let path = self.folder.join("kmod.lock");
         let failed = |error| KmodError::Record { file: path.clone(), error };
         let mut options = OpenOptions::new();
         let file = options.create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
         let deadline = Instant::now() + PATIENCE;
-        // With a time limit: the tool that has the lock may have been stopped.
+        // Waits only for a limited time: the tool that holds the lock may have been stopped.
         while let Err(errno) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
             if errno != rustix::io::Errno::WOULDBLOCK || Instant::now() >= deadline {
                 return Err(failed(errno.into()));
@@ -150,7 +150,7 @@ impl Records {
         Ok(Lock(file))
     }
 
-    /// All readable records, including our own. Warns about unreadable ones.
+    /// All readable records, including our own. Warns about the others.
     pub(super) fn all(&self) -> Vec<Record> {
         let Ok(entries) = fs::read_dir(&self.folder) else { return Vec::new() };
         let is_record = |path: &PathBuf| {
@@ -179,12 +179,12 @@ impl Records {
         self.all().into_iter().filter(of_this_boot).map(holder).collect()
     }
 
-    /// The present record of a tool: another tool may have changed it.
+    /// The present record of a tool. Another tool may have changed it.
     pub(super) fn for_tool(&self, tool: i32) -> Option<Record> {
         read(&self.path(tool)).ok()
     }
 
-    /// Replaces a record, whole or not at all.
+    /// Replaces a record as a whole, or not at all.
     pub(super) fn write(&self, record: &Record) -> Result<(), KmodError> {
         let path = self.path(record.tool);
         let failed = |error| KmodError::Record { file: path.clone(), error };
@@ -212,11 +212,11 @@ fn read(path: &Path) -> io::Result<Record> {
     Ok(serde_json::from_slice(&fs::read(path)?)?)
 }
 
-/// When a process started.
+/// The time when a process started. Fails if it has ended.
 fn started(pid: i32) -> io::Result<u64> {
     let text = fs::read(format!("/proc/{pid}/stat"))?;
     let stat = Stat::parse(&text).ok_or(io::ErrorKind::InvalidData)?;
-    // A zombie does nothing more.
+    // A zombie counts as ended.
     if matches!(stat.state, 'Z' | 'X' | 'x') {
         Err(io::ErrorKind::NotFound.into())
     } else {

@@ -1,4 +1,4 @@
-//! Removes a tool's targets from the module: our own when we leave, and those of a killed tool.
+//! Removes a tool's targets from the module: our own at the end, and those of a killed tool.
 
 use std::{thread, time::Duration};
 
@@ -10,8 +10,8 @@ use super::{
 /// How often we check at most whether the counts are final, and the time between two checks.
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
-/// How long we wait for spins in progress in upstream's module, which lets them finish and counts them at
-/// their end.
+/// How long we wait for delays in progress in upstream's module. It does not end them early, and counts them
+/// at their end.
 const SPINS: Duration = Duration::from_secs(1);
 
 /// The result of removing a tool's targets.
@@ -19,7 +19,7 @@ const SPINS: Duration = Duration::from_secs(1);
 pub(super) struct Released {
     /// The module's targets before the removal.
     pub(super) last: Listing,
-    /// How many were removed.
+    /// How many targets were removed.
     pub(super) removed: usize,
     /// Whether the module is disabled again.
     pub(super) disabled: bool,
@@ -30,7 +30,7 @@ pub(super) struct Released {
 /// Removes targets that killed tools have left. Returns a line for each tool.
 ///
 /// # Errors
-/// The module does not do what it is told.
+/// The module does not execute a command.
 pub fn recover(module: &Module, records: &Records) -> Result<Vec<String>, KmodError> {
     let lock = records.lock()?;
     recover_locked(module, records, &lock)
@@ -60,15 +60,15 @@ pub(super) fn recover_locked(
                 "speed-bump-ebpf in another PID namespace (process {tool} there) has targets in the kernel \
                  module; they are not touched"
             )),
-            // It runs, or we cannot know.
+            // The tool runs, or we cannot know.
             Ok(Life::Lives) | Err(_) => {}
         }
     }
     Ok(told)
 }
 
-/// The module's counts once they include the spins that have just ended. The module does not report that, and
-/// a thread that is not running at the moment adds its own later.
+/// The module's counts, including those of delays that have just ended. The module does not report when they
+/// are complete: a thread that is not running at the moment adds its counts later.
 fn settled(module: &Module) -> Result<Listing, KmodError> {
     let mut last = module.listing()?;
     for _ in 0..LOOKS {
@@ -82,7 +82,7 @@ fn settled(module: &Module) -> Result<Listing, KmodError> {
     Ok(last)
 }
 
-/// Removes the targets in a record, and the record.
+/// Removes the targets in a record, and then the record.
 pub(super) fn release(
     module: &Module,
     records: &Records,
@@ -90,7 +90,7 @@ pub(super) fn release(
     _lock: &Lock,
 ) -> Result<Released, KmodError> {
     let before = match module.listing() {
-        // The module was unloaded, and all targets with it.
+        // The module was unloaded, and its targets with it.
         Err(error @ KmodError::Absent { .. }) => {
             records.remove(record.tool)?;
             return Err(error);
@@ -106,13 +106,13 @@ pub(super) fn release(
         Released { last: Listing::default(), removed: 0, disabled: false, warnings: Vec::new() };
     if !record.enabled_before && module.is_enabled()? {
         match heir {
-            // That tool needs the module enabled, and will disable it in our place.
+            // This tool needs the module enabled. It will disable the module when it ends.
             Some(mut heir) => {
                 heir.enabled_before = false;
                 records.write(&heir)?;
             }
             None if others == 0 => {
-                // First: this ends spins, so the counts become final.
+                // Disables the module first: this ends delays, so the counts become final.
                 module.enable(false)?;
                 released.disabled = true;
             }
@@ -133,13 +133,13 @@ pub(super) fn release(
         let Some(name) = record.targets.iter().find(|name| name.as_str() == listed.name) else { continue };
         match module.remove(name) {
             Ok(()) => released.removed += 1,
-            // Another tool was faster.
+            // Another tool has removed the target already.
             Err(KmodError::Refused { why: Refusal::NotThere, .. }) => {}
             Err(error) => failed = failed.or(Some(error)),
         }
     }
     if let Some(error) = failed {
-        // Still recorded: the next run tries again.
+        // The targets are still recorded, and the next run tries again.
         return Err(error);
     }
     records.remove(record.tool)?;
@@ -160,7 +160,7 @@ mod tests {
                           /lib/a.so:g delay_ns=5 hits=1 pid=78\n\
                           /lib/a.so:h delay_ns=5 hits=1\n";
 
-    /// A folder with files like the module's, and one with records.
+    /// A folder with files like the module's, and another one with records.
     fn set_up(enabled: &str, listed: &str) -> (TempDir, Module, Records) {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in [
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn what_the_dead_have_left_goes_and_nothing_else() {
         let (folder, module, records) = set_up("1\n", LISTED);
-        // The second and the third belong to another user by now, the fourth is gone.
+        // The second and third target now belong to another user, and the fourth is gone.
         records.write(&dead(&["f", "g", "h", "i"], true)).unwrap();
         let told = recover(&module, &records).unwrap();
         assert!(told.len() == 1 && told[0].contains("removed 1 targets"), "{told:?}");
@@ -248,7 +248,7 @@ mod tests {
                 while module.is_enabled().unwrap_or(true) {
                     thread::sleep(BETWEEN_LOOKS);
                 }
-                // Longer than the wait for final counts.
+                // Waits longer than the code waits for final counts.
                 thread::sleep(10 * BETWEEN_LOOKS);
                 fs::write(folder.path().join("new"), listed(2)).unwrap();
                 fs::rename(folder.path().join("new"), folder.path().join("targets_list")).unwrap();

@@ -1,14 +1,13 @@
-//! Upstream's module, speed-bump-native-kmod, if the user accepts it: which requests are safe.
+//! Upstream's module, speed-bump-native-kmod, if the user accepts it: checks which requests are safe.
 //!
-//! For each hit of a target with `pid=N`, that module walks from the thread to its ancestors, until it finds
-//! process N or PID 1. A process that the kernel has started descends only from PID 0, and PID 0 is its own
-//! parent: there the walk never ends, in the kernel, and nothing can kill it. So we refuse a function if such
-//! a process may call it. No one can list all programs of such processes; the user accepts that no other one
-//! runs the file.
+//! At each hit of a target with `pid=N`, that module goes from the thread to its ancestors, until it finds
+//! process N or PID 1. A process that the kernel itself has started descends from PID 0 only, and PID 0 is
+//! its own parent. There the search never ends, in the kernel, and nothing can kill it. So we refuse a
+//! function if such a process may call it. It is impossible to list all programs of such processes. The user
+//! accepts the risk that one that we do not know runs the file.
 //!
-//! The other checks make up for what that module does not check: whether a symbol is a function, whether two
-//! names are one place, and whether the path still leads to the file that we checked (it gets our
-//! descriptor).
+//! We also check what that module does not: whether a symbol is a function, and whether two names are one
+//! place. And the module gets the path of our descriptor, so that the path leads to the file that we checked.
 
 use std::{
     collections::HashMap,
@@ -25,30 +24,29 @@ use crate::{
     units::{Pid, VirtualAddress},
 };
 
-/// System folders, from which the kernel starts programs: these and their libraries may be in use at any
-/// time.
+/// System folders. The kernel starts programs from them, and may use these and their libraries at any time.
 const SYSTEM: [&str; 9] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/nix/store", "/gnu/store"];
-/// An exception.
+/// A folder in them that is allowed.
 const LOCAL: &str = "/usr/local";
-/// The module's list must fit into a page, including the NUL at its end.
+/// The most bytes of the module's list. It must fit into a page, including the NUL at its end.
 const PAGE: usize = 4095;
-/// The longest text after a name there: ` delay_ns=10000000000 hits=9223372036854775807 pid=4194304` and the
-/// newline.
+/// The longest text after a name in the list: ` delay_ns=10000000000 hits=9223372036854775807 pid=4194304`
+/// and the newline.
 const LINE: usize = 62;
-/// No chain of ancestors is longer: PIDs are below 2^22, and real chains have far fewer than thousands.
+/// The most ancestors that we follow. PIDs are below 2^22, and real chains are far shorter than a thousand.
 const GENERATIONS: usize = 4096;
 
 /// Why a function, or a process, cannot be a target of upstream's module.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamRefusal {
-    /// There `pid=` is a number of the initial PID namespace.
+    /// That module takes `pid=` as a number in the initial PID namespace.
     #[error(
         "upstream's kernel module reads pid= as the initial PID namespace numbers processes, and the tool is \
          in another one: run it on the host, or use --engine bpf"
     )]
     PidNamespace,
-    /// Its walk ends at PID 1.
+    /// The process is PID 1, at which that module's search ends.
     #[error("upstream's kernel module never finds process 1: use --engine bpf")]
     Init,
     /// The process itself does not descend from PID 1.
@@ -60,7 +58,7 @@ pub enum UpstreamRefusal {
         /// PID of the process that does not descend from process 1.
         pid: Pid,
     },
-    /// It is in a system folder.
+    /// The file is in a system folder.
     #[error(
         "{} belongs to the system, and the kernel may start a program that runs it (modprobe, a handler of \
          core dumps): upstream's kernel module would hang that for ever. Only functions of programs and \
@@ -69,10 +67,10 @@ pub enum UpstreamRefusal {
         .file.display()
     )]
     System {
-        /// Path of the file that the function lies in.
+        /// The path of the function's file.
         file: PathBuf,
     },
-    /// A program that the kernel starts is near it.
+    /// The kernel starts a program that is near the file.
     #[error(
         "the kernel starts {} ({setting}), which may run {}: upstream's kernel module would hang it for \
          ever; leave the function out, or use --engine bpf", .program.display(), .file.display()
@@ -80,12 +78,12 @@ pub enum UpstreamRefusal {
     KernelStarts {
         /// The setting that names the program.
         setting: &'static str,
-        /// Path of the program that the kernel starts.
+        /// The path of that program.
         program: PathBuf,
-        /// Path of the file that the function lies in.
+        /// The path of the function's file.
         file: PathBuf,
     },
-    /// Such a process already runs it.
+    /// A process that does not descend from PID 1 already runs the file.
     #[error(
         "process {pid} ({comm}) runs {} too and does not descend from process 1: upstream's kernel module \
          would hang it for ever; leave the function out, or use --engine bpf", .file.display()
@@ -93,46 +91,46 @@ pub enum UpstreamRefusal {
     Runs {
         /// PID of the process that does not descend from process 1.
         pid: i32,
-        /// Name of the process, from its `comm`.
+        /// The name of the process, from its `comm`.
         comm: String,
-        /// Path of the file that the function lies in.
+        /// The path of the function's file.
         file: PathBuf,
     },
-    /// The module takes the first symbol of the name, of any kind.
+    /// Several symbols have this name, and that module takes the first, of any kind.
     #[error(
         "{symbol} in {}: the file has other symbols of this name, and upstream's kernel module may take one \
          of them, data too; leave it out, or use --engine bpf", .file.display()
     )]
     Ambiguous {
-        /// Symbol of the function, as in the symbol table.
+        /// The symbol of the function, as in the symbol table.
         symbol: String,
-        /// Path of the file that the function lies in.
+        /// The path of the function's file.
         file: PathBuf,
     },
-    /// Two targets at one place add up their delays.
+    /// Another user has a target in the same file: two targets at one place add up their delays.
     #[error(
         "somebody else has the target {other} in the same file, and with upstream's kernel module two names \
          of one function add their delays; remove it, or use --engine bpf"
     )]
     Shared {
-        /// Target in the form `PATH:SYMBOL`.
+        /// The other target, in the form `PATH:SYMBOL`.
         other: String,
     },
-    /// A target that is not in the list cannot be counted.
+    /// The list has no room for the targets, so their calls could not be counted.
     #[error(
         "upstream's kernel module lists its targets in one page, which has no room for {wanted} more: select \
          fewer, or use --engine bpf"
     )]
     Unlisted {
-        /// How many were to be added.
+        /// How many targets were to be added.
         wanted: usize,
     },
-    /// Something that we must know cannot be read.
+    /// A file that the check needs cannot be read.
     #[error("cannot read {}: {error}", .file.display())]
     Unreadable {
-        /// Path of the file that the function lies in.
+        /// The path of that file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
     /// The file is no longer an ELF file.
@@ -149,7 +147,7 @@ pub struct UpstreamGuard {
 }
 
 impl UpstreamGuard {
-    /// For targets of one process.
+    /// A guard for targets of one process.
     ///
     /// # Errors
     /// The process cannot be a target.
@@ -166,11 +164,11 @@ impl UpstreamGuard {
         Ok(Self { started: programs_that_the_kernel_starts(), held: Vec::new() })
     }
 
-    /// Checks a function of a file, and returns the path for the module: our own descriptor of the file,
-    /// which no one can redirect. The file stays open as long as this lives.
+    /// Checks a function of a file. Returns the path for the module: that of our own descriptor, which no one
+    /// can redirect. The file stays open as long as the guard exists.
     ///
     /// # Errors
-    /// It may not be a target.
+    /// The function may not be a target.
     pub fn admit(
         &mut self,
         path_in_process: &Path,
@@ -203,7 +201,7 @@ impl UpstreamGuard {
     }
 }
 
-/// Checks that new targets have room in the list, and that no other target is in their files.
+/// Checks that the list has room for new targets, and that no other user has a target in their files.
 pub(super) fn check_listing(
     listing: &Listing,
     own: &[TargetName],
@@ -228,9 +226,9 @@ pub(super) fn check_listing(
     }
 }
 
-/// Refuses files near programs that the kernel starts.
+/// Refuses files in system folders, and files near programs that the kernel starts.
 fn check_place(path: &Path, started: &[(&'static str, PathBuf)]) -> Result<(), UpstreamRefusal> {
-    // A process's own root may contain a system of its own, whose files may be the machine's.
+    // A process's own root may contain another system, whose files may be those of the machine.
     let inside = path.strip_prefix("/proc").ok().map(|rest| rest.components().skip(2).collect::<PathBuf>());
     if let Some(inside) = inside.filter(|_| path.components().any(|part| part.as_os_str() == "root")) {
         return check_place(&Path::new("/").join(inside), started);
@@ -238,7 +236,7 @@ fn check_place(path: &Path, started: &[(&'static str, PathBuf)]) -> Result<(), U
     if SYSTEM.iter().any(|folder| path.starts_with(folder)) && !path.starts_with(LOCAL) {
         return Err(UpstreamRefusal::System { file: path.to_owned() });
     }
-    // A program's own libraries are somewhere near: below /opt/NAME for example.
+    // A program's libraries may lie beside it, for example below /opt/NAME.
     let near = |path: &Path| -> Vec<_> {
         path.components()
             .filter(|part| *part != Component::RootDir)
@@ -256,7 +254,7 @@ fn check_place(path: &Path, started: &[(&'static str, PathBuf)]) -> Result<(), U
     }
 }
 
-/// The programs that the kernel starts, as far as it shows them.
+/// The programs that the kernel starts, as far as its settings show them.
 fn programs_that_the_kernel_starts() -> Vec<(&'static str, PathBuf)> {
     const SETTINGS: [&str; 4] = [
         "/proc/sys/kernel/core_pattern",
@@ -268,7 +266,7 @@ fn programs_that_the_kernel_starts() -> Vec<(&'static str, PathBuf)> {
         .into_iter()
         .filter_map(|setting| Some((setting, program_of(setting, &fs::read_to_string(setting).ok()?)?)))
         .collect();
-    // Control groups of version 1 have one for each hierarchy.
+    // In version 1 of control groups, each hierarchy has a setting.
     for entry in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
         let agent = fs::read_to_string(entry.path().join("release_agent")).ok();
         found.extend(
@@ -280,8 +278,8 @@ fn programs_that_the_kernel_starts() -> Vec<(&'static str, PathBuf)> {
     found
 }
 
-/// The program in `/sbin/modprobe`, or in `|/path/to/handler %p`; `None` if it names no program.
-/// `core_pattern` names one only after a `|`, and otherwise a file for the core dump.
+/// The program that a setting names, such as `/sbin/modprobe` or `|/path/to/handler %p`; `None` if it names
+/// none. `core_pattern` names a program only after `|`; otherwise it names a file for the core dump.
 fn program_of(setting: &str, text: &str) -> Option<PathBuf> {
     let text = text.trim();
     let command = if setting.ends_with("core_pattern") { text.strip_prefix('|')? } else { text };
@@ -289,8 +287,8 @@ fn program_of(setting: &str, text: &str) -> Option<PathBuf> {
     program.starts_with('/').then(|| PathBuf::from(program))
 }
 
-/// A process that maps the file and for which the walk would not end: one whose ancestors end at PID 0, and
-/// PID 1 if it has several threads.
+/// A process that maps the file, and from which the module's search would not end: its ancestors end at PID
+/// 0, or it is PID 1 with several threads.
 fn run_without_init(identity: FileIdentity) -> Option<(i32, String)> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -306,7 +304,8 @@ fn has_threads(pid: i32) -> bool {
     fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() > 1)
 }
 
-/// Whether the ancestors of a process, including itself, lead to PID 1. A process that is gone does no harm.
+/// Whether the process or one of its ancestors is PID 1. A process that is gone does no harm, and counts as
+/// such.
 fn descends_from_init(pid: i32, parent: impl Fn(i32) -> Option<i32>) -> bool {
     let mut ancestor = pid;
     for _ in 0..GENERATIONS {

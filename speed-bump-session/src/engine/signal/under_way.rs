@@ -1,4 +1,4 @@
-//! Waits for signals in flight in processes, before they get another meaning.
+//! Waits for signals that are in flight in processes, before they get another delay.
 
 use std::{
     thread,
@@ -8,28 +8,28 @@ use std::{
 use super::masks;
 use crate::{process::Process, units::Pid};
 
-/// How long the last signals may be in flight.
+/// The longest time for which a signal may be in flight.
 const LONGEST: Duration = Duration::from_millis(500);
-/// Time between two checks.
+/// The time between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Signals that may still be in flight, and that are no longer sent. Do not wait for them while you hold a
-/// lock that others need.
+/// Signals that are no longer sent, and may still be in flight. Do not wait for them while you hold a lock
+/// that others need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "their old meaning holds until they were waited for"]
 pub struct UnderWay {
-    /// Bit N is signal N + 1.
+    /// The signals: bit N is signal N + 1.
     pub(crate) signals: u64,
     pub(crate) processes: Vec<Pid>,
 }
 
 impl UnderWay {
-    /// Waits until none of them is in flight, within the time limit.
+    /// Waits until none of the signals is in flight, up to the time limit.
     pub fn wait(&self) {
         if self.signals == 0 {
             return;
         }
-        // A program that has read the former doses sends its signal within microseconds.
+        // A BPF program that has read the former doses sends its signal within microseconds.
         thread::sleep(LOOK_EVERY);
         for owner in &self.processes {
             wait_until_clear(*owner, self.signals);
@@ -37,8 +37,8 @@ impl UnderWay {
     }
 }
 
-/// Waits until none of these signals is in flight in a process; bit N is signal N + 1. Returns whether that
-/// is so.
+/// Waits until none of these signals is in flight in a process, up to the time limit. Bit N is signal N + 1.
+/// Returns whether none is in flight.
 pub(crate) fn wait_until_clear(owner: Pid, signals: u64) -> bool {
     let Ok(process) = Process::open(owner) else { return false };
     let is_clear = || masks(&process).is_ok_and(|masks| masks.pending & signals == 0);

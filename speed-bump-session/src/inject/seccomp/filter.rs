@@ -1,14 +1,14 @@
-//! All answers that a seccomp filter, a program of classic BPF over `struct seccomp_data`, may give to a call
-//! of which not everything is known.
+//! Finds all answers that a seccomp filter may give to a call of which not everything is known. A filter is a
+//! program of classic BPF over `struct seccomp_data`.
 //!
-//! Values are known or unknown; at a jump that depends on an unknown value, we follow both ways. Jumps only
+//! Values are known or unknown. At a jump that depends on an unknown value, we follow both ways. Jumps only
 //! go forward, so this ends.
 
 use std::{collections::HashSet, fmt};
 
 use crate::sys::ptrace::FilterInstruction;
 
-/// A system call, with the known arguments.
+/// A system call, with those arguments that are known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
     number: u32,
@@ -16,12 +16,12 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// With any arguments.
+    /// A call of which no argument is known.
     pub(crate) fn any(number: libc::c_long) -> Self {
         Self { number: u32::try_from(number).unwrap_or(u32::MAX), arguments: [None; 6] }
     }
 
-    /// With this value for an argument.
+    /// The same call with this value for an argument.
     pub(crate) fn with(mut self, position: usize, value: u64) -> Self {
         if let Some(argument) = self.arguments.get_mut(position) {
             *argument = Some(value);
@@ -60,7 +60,8 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// From include/uapi/linux/seccomp.h. A kernel takes an unknown value for the worst one.
+    /// The values are from include/uapi/linux/seccomp.h. If the kernel does not know a value, it takes the
+    /// worst action.
     fn from_value(value: u32) -> Self {
         match value & 0xffff_0000 {
             0x7fff_0000 => Self::Allow,
@@ -92,14 +93,14 @@ impl fmt::Display for Action {
     }
 }
 
-/// All possible answers, or none that we can rely on.
+/// All possible answers; `Unclear` if they cannot be determined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Only(Vec<Action>),
     Unclear,
 }
 
-/// A point of the program, with the values known there.
+/// A state of the program: the next instruction, and the known values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
     next: usize,
@@ -108,14 +109,14 @@ struct State {
     memory: [Option<u32>; 16],
 }
 
-/// The most states of one filter before we give up: we keep them, 150 bytes each.
+/// The most states of one filter before we give up. We store them, 150 bytes each.
 const STATES: usize = 200_000;
 
-/// The most steps through all filters of a thread, for all calls, before we give up: about a second, while
-/// the thread is stopped. A filter's author can put anything in it, and there may be hundreds.
+/// The most steps before we give up, for all filters of a thread and all calls: about a second, while the
+/// thread is stopped. The author of a filter can put anything in it, and there may be hundreds of filters.
 pub(crate) const STEPS: usize = 1_000_000;
 
-/// Follows a filter, and subtracts its steps from `steps`.
+/// Finds the answers of a filter. Subtracts the steps that this took from `steps`.
 pub(crate) fn judge(
     program: &[FilterInstruction],
     call: &Call,
@@ -153,15 +154,15 @@ enum Step {
     Either(State, State),
 }
 
-/// Executes one instruction (include/uapi/linux/bpf_common.h, linux/filter.h); `None` for one that filters do
-/// not have.
+/// Executes one instruction (include/uapi/linux/bpf_common.h, linux/filter.h); `None` for an instruction that
+/// filters cannot have.
 fn step(mut state: State, instruction: &FilterInstruction, call: &Call, architecture: u32) -> Option<Step> {
     let FilterInstruction { code, jump_true, jump_false, constant } = *instruction;
     let slot = usize::try_from(constant).ok().filter(|slot| *slot < 16);
     state.next += 1;
     let operand = if code & 8 == 0 { Some(constant) } else { state.index };
     match (code & 7, code & 0xf8) {
-        // BPF_LD: a word of the data, a constant, memory, or the length of the data.
+        // BPF_LD: loads a word of the data, a constant, memory, or the length of the data.
         (0, 0x20) => state.accumulator = call.word(constant, architecture),
         (0, 0x00) => state.accumulator = Some(constant),
         (0, 0x60) => state.accumulator = state.memory[slot?],
@@ -267,7 +268,7 @@ mod tests {
 
     #[test]
     fn filters_made_to_keep_us_busy_do_not() {
-        // Each unknown bit doubles the possible contents of memory.
+        // Each unknown bit doubles the number of possible memory contents.
         let mut program = Vec::new();
         for bit in 0..13 {
             program.push(instruction(0x20, 0, 0, 16));
@@ -280,7 +281,7 @@ mod tests {
         let allowed = Verdict::Only(vec![Action::Allow]);
         assert_eq!(judge(&program, &Call::any(3), ARCHITECTURE, &mut steps), allowed);
         assert!(steps < 60_000, "{steps}");
-        // A thread may have hundreds of those, and each is applied to every call.
+        // A thread may have hundreds of such filters, and each is applied to every call.
         let judged = (0..10_000)
             .take_while(|_| judge(&program, &Call::any(3), ARCHITECTURE, &mut steps) != Verdict::Unclear);
         assert_eq!(judged.count(), 1);

@@ -1,18 +1,18 @@
-//! The signal frame that returns a thread to where it was stopped.
+//! A signal frame through which a thread returns to the place where it was stopped.
 //!
-//! It has the kernel's own layout (arch/x86/include/asm/sigframe.h `rt_sigframe`,
+//! The frame has the kernel's own layout (arch/x86/include/asm/sigframe.h `rt_sigframe`,
 //! include/uapi/asm/ucontext.h, sigcontext.h), as far as `rt_sigreturn` reads it.
 
 use crate::{sys::ptrace::Registers, units::VirtualAddress};
 
 /// The 128 bytes below the stack pointer belong to the interrupted function (System V ABI).
 const RED_ZONE: u64 = 128;
-/// `struct ucontext` with the kernel's 8 bytes of signal mask.
+/// The size of `struct ucontext` with the kernel's 8 bytes of signal mask.
 const CONTEXT_BYTES: usize = 304;
-/// Bytes after the context for data that calls get by pointer.
+/// The number of bytes after the context for data to which calls get pointers.
 const SCRATCH_BYTES: u64 = 128;
-/// Offset in the FXSAVE area of the description of what follows (`fpx_sw_bytes`); `NT_X86_XSTATE` has the
-/// features there.
+/// The offset of `fpx_sw_bytes` in the FXSAVE area: it describes the state after it. In `NT_X86_XSTATE`, the
+/// features are at this offset.
 const SOFTWARE_BYTES: usize = 464;
 const MAGIC1: u32 = 0x4650_5853;
 const MAGIC2: u32 = 0x4650_5845;
@@ -22,13 +22,13 @@ const UC_SIGCONTEXT_SS: u64 = 2;
 /// An invalid mode of `sigaltstack`: the kernel then leaves the alternative stack as it is.
 const LEAVE_ALTERNATIVE_STACK: u64 = 0x40;
 
-/// The kernel repeats such a call if no handler runs (include/linux/errno.h).
+/// Results that mean that the kernel repeats the call if no handler runs (include/linux/errno.h).
 const ERESTARTSYS: i64 = -512;
 const ERESTARTNOINTR: i64 = -513;
 const ERESTARTNOHAND: i64 = -514;
 const ERESTART_RESTARTBLOCK: i64 = -516;
 
-/// A stopped thread's state, and the place of its signal frame on its stack.
+/// The state of a stopped thread, and the address of its signal frame on its stack.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     registers: Registers,
@@ -38,14 +38,15 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Lays out a frame below the stack pointer.
+    /// Lays out a frame below the thread's stack pointer.
     pub(crate) fn new(registers: &Registers, extended: &[u8], mask: u64) -> Self {
         let state_bytes = extended.len() as u64 + 4;
         let top = registers.rsp.wrapping_sub(RED_ZONE);
-        // XRSTOR wants 64 bytes.
+        // XRSTOR needs an alignment of 64 bytes.
         let state = top.wrapping_sub(state_bytes) & !63;
         let scratch = state.wrapping_sub(SCRATCH_BYTES);
-        // A function starts with the stack pointer at 8 modulo 16, two words below the context.
+        // At the start of a function, the stack pointer must be 8 modulo 16. It is two words below the
+        // context.
         let context = (scratch.wrapping_sub(CONTEXT_BYTES as u64) & !15).wrapping_sub(8);
 
         let mut bytes = vec![0; usize::try_from(state - context).unwrap_or(0)];
@@ -71,22 +72,22 @@ impl Frame {
         Self { registers: *registers, context, scratch, bytes }
     }
 
-    /// The address of the context: the stack pointer at the entry of `rt_sigreturn`.
+    /// The address of the context. At the entry of `rt_sigreturn`, the stack pointer has this value.
     pub(crate) fn context(&self) -> VirtualAddress {
         VirtualAddress(self.context)
     }
 
-    /// The address of [`SCRATCH_BYTES`] that calls do not use.
+    /// The address of [`SCRATCH_BYTES`] bytes that calls do not use.
     pub(crate) fn scratch(&self) -> VirtualAddress {
         VirtualAddress(self.scratch)
     }
 
-    /// The bytes to write from [`Frame::context`] on.
+    /// The bytes to write at [`Frame::context`].
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The thread's own registers, without a system call.
+    /// The thread's own registers, as if it were in no system call.
     pub(crate) fn base(&self) -> Registers {
         // The direction flag is clear at a function's entry (System V ABI).
         const DIRECTION: u64 = 1 << 10;
@@ -97,8 +98,8 @@ impl Frame {
     }
 }
 
-/// The registers with which the thread goes on as if a signal handler had run: a system call that can be
-/// repeated is repeated, any other fails with `EINTR`.
+/// The registers with which the thread goes on as if a signal handler had run. If its system call can be
+/// repeated, it is repeated; otherwise it fails with `EINTR`.
 fn resumed(registers: &Registers) -> Registers {
     let mut registers = *registers;
     if let Some(call) = super::interrupted_call(&registers) {
@@ -111,12 +112,12 @@ fn resumed(registers: &Registers) -> Registers {
     registers
 }
 
-/// The extended state with the words around it as in a signal frame.
+/// The extended state, with the additional words that a signal frame has.
 fn signal_frame_state(extended: &[u8]) -> Vec<u8> {
     let mut state = extended.to_vec();
     let length = u32::try_from(state.len()).unwrap_or(u32::MAX);
     if let Some(words) = state.get_mut(SOFTWARE_BYTES..SOFTWARE_BYTES + 24) {
-        // `struct _fpx_sw_bytes`: magic, extended size, features (u64), state size.
+        // The fields of `struct _fpx_sw_bytes`: magic, extended size, features (u64), state size.
         let features: [u8; 8] =
             [words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7]];
         words[0..4].copy_from_slice(&MAGIC1.to_le_bytes());
@@ -135,7 +136,7 @@ mod tests {
     use super::*;
 
     fn stopped() -> Registers {
-        // SAFETY: plain integers.
+        // SAFETY: the struct only has integers, for which zero is valid.
         let mut registers: Registers = unsafe { std::mem::zeroed() };
         registers.rsp = 0x7fff_0000_1237;
         registers.rip = 0x40_1002;

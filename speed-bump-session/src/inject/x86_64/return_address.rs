@@ -1,6 +1,6 @@
-//! Whether an address is one that a call returns to.
+//! Recognises addresses to which a call returns.
 
-/// The longest call: opcode, ModRM, SIB, and 4 bytes of displacement.
+/// The length of the longest call in bytes: opcode, ModRM, SIB, and 4 bytes of displacement.
 pub(crate) const LONGEST_CALL: usize = 7;
 
 /// Whether the bytes before an address end in a call: `call rel32` or `call r/m64` (Intel SDM, volume 2,
@@ -17,7 +17,7 @@ pub(crate) fn is_behind_call(before: &[u8]) -> bool {
     })
 }
 
-/// The length of an indirect near call by its ModRM and SIB bytes; `None` for another instruction.
+/// The length of an indirect near call, from its ModRM and SIB bytes; `None` for another instruction.
 fn indirect_call_length(form: u8, scale: Option<&u8>) -> Option<usize> {
     const NEAR_CALL: u8 = 2;
     let (mode, operation, base) = (form >> 6, form >> 3 & 7, form & 7);

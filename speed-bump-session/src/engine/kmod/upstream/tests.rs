@@ -12,10 +12,10 @@ fn ancestors_are_followed_to_process_1_or_0() {
         _ => None,
     };
     assert!(descends_from_init(1, tree) && descends_from_init(100, tree) && descends_from_init(110, tree));
-    // kthreadd, a process that it started, and a child of that.
+    // kthreadd, a process that kthreadd started, and a child of that process.
     assert!(!descends_from_init(2, tree) && !descends_from_init(50, tree));
     assert!(!descends_from_init(60, tree));
-    // It ended while we walked.
+    // This process ended during the search.
     assert!(descends_from_init(999, tree));
     assert!(!descends_from_init(7, |_| Some(7)), "no end");
 }
@@ -71,7 +71,7 @@ fn the_listing_has_to_hold_all_and_one_target_for_each_place() {
     let (wanted, other) = (name(&file, "f"), name(&link, "g"));
     let refused = check_listing(&listing(&other), &[], &[&wanted]).unwrap_err();
     assert!(matches!(&refused, UpstreamRefusal::Shared { .. }), "{refused}");
-    // One of our targets may be beside another of ours.
+    // Two of our own targets may be in one file.
     assert!(check_listing(&listing(&other), &[other], &[&wanted]).is_ok());
 
     let path = folder.path().join("p".repeat(150));
