@@ -1,9 +1,10 @@
-//! Sessions of speed-bump-ebpf: parse targets, resolve them to probe sites of a running process, attach,
-//! delay, count, and detach without a trace.
+//! Sessions of speed-bump-ebpf: parse targets, resolve them to probe sites in a running process, attach,
+//! delay, count, and detach without leaving anything behind.
 //!
-//! Targets go one way: [`targets`] parses a line; [`process`], [`elf`] and [`python`] know what the process
-//! runs; [`probe`] chooses sites and attaches; [`engine`] delays; [`stats`] counts. No step calls back.
-//! [`prepare`] does all steps before the attach, and [`session`] the rest.
+//! Each target passes through these modules in order. [`targets`] parses a line. [`process`], [`elf`] and
+//! [`python`] know what the process runs. [`probe`] chooses sites and attaches. [`engine`] delays. [`stats`]
+//! counts. No module calls one of the earlier steps back. [`prepare`] does all steps before the attach, and
+//! [`session`] the others.
 
 pub mod calibrate;
 pub mod control;
@@ -22,7 +23,7 @@ pub mod session;
 pub mod stats;
 pub mod targets;
 
-/// The commit that this was built from, or `unknown`.
+/// The commit from which this crate was built, or `unknown`.
 pub const COMMIT: &str = env!("SPEED_BUMP_COMMIT");
 
 use speed_bump_experiment::report;

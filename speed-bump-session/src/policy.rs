@@ -1,4 +1,5 @@
-//! The policy of a session: the delay and frequency of a call, and the engine. Only this file decides that.
+//! The policy of a session: the delay and frequency of each call, and the engine. Only this module decides
+//! these.
 //!
 //! Each target has a dose. A function has the dose of its target, unless it was given its own.
 
@@ -16,15 +17,15 @@ use crate::{
     units::Nanos,
 };
 
-/// The most functions with a dose of their own in a session.
+/// The most functions in a session that can have their own dose.
 pub const OWN_DOSES: u32 = 16_384;
 /// The most targets that can be added to a session.
 pub const LATE_TARGETS: u32 = 1_024;
 
-/// What a dose is for.
+/// The functions that a dose applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// All functions of a target except those with their own.
+    /// All functions of a target, except those with their own dose.
     Target(TargetIndex),
     /// One function, in all processes.
     Function(SelectedFunction),
@@ -33,42 +34,43 @@ pub enum Selection {
 /// Why a dose cannot be set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DoseError {
-    /// There is no such target.
+    /// There is no target with this index.
     #[error("there is no target {}: the session has {targets}", .index.0)]
     NoTarget {
-        /// Index that was asked for, from 0.
+        /// The requested index, from 0.
         index: TargetIndex,
-        /// How many there are.
+        /// The number of targets.
         targets: usize,
     },
     /// Too many targets were added.
     #[error("{LATE_TARGETS} targets were added already: attach again with these")]
     TooManyTargets,
-    /// Too many functions have their own.
+    /// Too many functions have their own dose.
     #[error("{OWN_DOSES} functions have a dose of their own already; set that of a target instead")]
     TooMany,
 }
 
-/// The dose of each target of a session and of each function with its own, and which engine spins it.
+/// The dose of each target of a session, and of each function with its own dose. Decides which engine spins a
+/// delay.
 ///
-/// Each dose has a number in the engine: that of its target, or one after those and after the room for added
-/// targets.
+/// Each dose has a number in the engine. The dose of a target has the target's number. Then comes the room
+/// for targets that are added later, and then the doses of single functions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyTable {
     choice: EngineChoice,
     default: Dose,
-    /// By [`TargetIndex`].
+    /// The dose of each target, by [`TargetIndex`].
     doses: Vec<Dose>,
-    /// The same: whether the target selects Python functions.
+    /// Whether each target selects Python functions, by [`TargetIndex`].
     is_python: Vec<bool>,
-    /// The number of the first dose that is for one function.
+    /// The number of the first dose of a single function.
     first_own: u32,
-    /// Doses of single functions, with their numbers.
+    /// Doses of single functions, each with its number.
     own: BTreeMap<SelectedFunction, (u32, Dose)>,
 }
 
 impl PolicyTable {
-    /// The doses of the targets. The default's values apply to options that a target does not give.
+    /// The doses of these targets. An option that a target does not give has the default's value.
     pub fn new(targets: &Targets, default: Dose, choice: EngineChoice) -> Self {
         let doses: Vec<Dose> = targets.iter().map(|(_, target)| dose_of(target, default)).collect();
         let is_python = targets.iter().map(|(_, target)| target.kind == TargetKind::Python).collect();
@@ -76,7 +78,7 @@ impl PolicyTable {
         Self { choice, default, doses, is_python, first_own, own: BTreeMap::new() }
     }
 
-    /// The dose of a new target.
+    /// The first dose of a new target.
     pub fn begins_with(&self, target: &Target) -> Dose {
         dose_of(target, self.default)
     }
@@ -84,7 +86,7 @@ impl PolicyTable {
     /// Adds a target after the others. Returns the number of its dose.
     ///
     /// # Errors
-    /// There is no room.
+    /// There is no room for another target.
     pub fn add(&mut self, target: &Target) -> Result<u32, DoseError> {
         let number = u32::try_from(self.doses.len()).unwrap_or(u32::MAX);
         if number >= self.first_own {
@@ -95,7 +97,7 @@ impl PolicyTable {
         Ok(number)
     }
 
-    /// Sets a dose. Returns its number.
+    /// Sets a dose. Returns the number of the dose.
     ///
     /// # Errors
     /// There is no such target, or no room for another function.
@@ -135,7 +137,7 @@ impl PolicyTable {
         self.own.get(function).map(|(number, _)| *number)
     }
 
-    /// The functions of a target with a dose of their own.
+    /// The functions of a target that have their own dose.
     pub fn with_own(&self, target: TargetIndex) -> impl Iterator<Item = &SelectedFunction> {
         self.own.keys().filter(move |function| function.target == target)
     }
@@ -155,7 +157,7 @@ impl PolicyTable {
         self.own.get(function).map_or_else(|| self.dose(function.target), |(_, dose)| *dose)
     }
 
-    /// Delay that functions of a target have, unless they have doses of their own.
+    /// The delay of a target: that of its functions without their own dose.
     pub fn delay(&self, target: TargetIndex) -> Nanos {
         self.dose(target).delay
     }
@@ -170,13 +172,13 @@ impl PolicyTable {
         self.choice
     }
 
-    /// Whether the session wants the helper only for its signals.
+    /// Whether the session needs the helper for its signals.
     pub fn wants_helper(&self) -> bool {
         self.choice.wants_helper()
     }
 
-    /// Which engine spins a delay, with programs of this form, in a process with (`has_signals`) or without a
-    /// helper that handles signals.
+    /// Which engine spins a delay. `form` is the form of the BPF programs. `has_signals`: whether the process
+    /// has a helper that handles signals.
     pub fn engine(&self, delay: Nanos, form: Form, has_signals: bool) -> EngineKind {
         match self.choice.engine(delay, form) {
             EngineKind::Signal if !has_signals => EngineKind::Bpf,
@@ -189,14 +191,14 @@ impl PolicyTable {
         self.choice.insists_on_helper()
     }
 
-    /// The engine for a target's calls that the helper sees, if the helper delays them itself.
+    /// `Helper` if the helper itself delays a target's calls that it sees; otherwise `None`.
     pub fn in_helper(&self, target: TargetIndex) -> Option<EngineKind> {
         let is_python = self.is_python.get(target.0 as usize).is_some_and(|is_python| *is_python);
         (is_python && self.choice.delays_in_helper()).then_some(EngineKind::Helper)
     }
 
-    /// The different delays for which helpers need signals. Delays that a helper makes by itself need none;
-    /// but programs that cannot spin long must know the delays that helpers can.
+    /// The different delays for which helpers need signals. A helper that delays without a trap needs none.
+    /// But if the BPF programs cannot spin for long, they must know these delays too.
     pub fn signalled(&self, form: Form) -> BTreeSet<Nanos> {
         let needs_none = |target| form.longest_spin().is_none() && self.in_helper(target).is_some();
         let of_targets = (0..).map(TargetIndex).zip(&self.doses).map(|(target, dose)| (target, dose.delay));
@@ -340,7 +342,7 @@ mod tests {
     fn the_users_choice_comes_first() {
         let only = |kind| table("*:f\n*:g delay=2ms\n*:h delay=0\n", EngineChoice::Only(kind));
         assert!(only(EngineKind::Bpf).signalled(Form::Multi).is_empty());
-        // A delay of 0 leaves nothing to spin.
+        // For a delay of 0 there is nothing to spin.
         assert_eq!(only(EngineKind::Signal).signalled(Form::Multi).len(), 2);
         let kmod = only(EngineKind::Kmod);
         assert_eq!(kmod.engine(Nanos(1), Form::Multi, false), EngineKind::Kmod);

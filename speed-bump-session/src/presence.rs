@@ -1,7 +1,7 @@
-//! The helper in a process, from the injection until it has left.
+//! The helper in a process, from injection until it has left.
 //!
-//! [`bring_in`](HelperSetup::bring_in) injects it with a control block that holds its orders, and returns a
-//! [`Presence`]; dropping that sends the helper away. The session attaches to its stub.
+//! [`bring_in`](HelperSetup::bring_in) injects the helper with a control block that contains its orders, and
+//! returns a [`Presence`]. Dropping this makes the helper leave. The session attaches to the helper's stub.
 
 pub mod stub;
 pub(crate) mod survey;
@@ -31,36 +31,36 @@ use crate::{
 };
 use stub::StubError;
 
-/// How long the helper may wait for the interpreter's lock, and judge loaded functions, before we give up.
-/// Programs hold the lock for seconds in calls of C code that do not release it.
+/// How long the helper may wait for the interpreter's lock and compare the loaded functions with the targets,
+/// before we give up. Programs can hold the lock for seconds in calls of C code that do not release it.
 pub const INTERPRETER_PATIENCE: Duration = Duration::from_secs(10);
-/// How long we wait for the helper to leave. It checks every 200 ms, and at once when we ring, and then needs
-/// the interpreter's lock.
+/// How long we wait for the helper to leave. It checks for commands every 200 ms, and at once when we wake
+/// it. Then it needs the interpreter's lock.
 pub const LEAVING_PATIENCE: Duration = Duration::from_secs(1);
-/// How long we wait for a helper to leave whose tool was killed.
+/// How long we wait for the helper of a killed tool to leave.
 const RESIDENT_PATIENCE: Duration = Duration::from_millis(1_500);
-/// How often we read a state that we wait for.
+/// How often we poll a state that we wait for.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Why the helper does not work in a process.
 #[derive(Debug, thiserror::Error)]
 pub enum PresenceError {
-    /// It could not be injected.
+    /// The helper could not be injected.
     #[error(transparent)]
     Inject(#[from] InjectError),
-    /// Its block could not be used.
+    /// The helper's control block could not be used.
     #[error(transparent)]
     Block(#[from] BlockError),
-    /// The targets are more than a selector can hold.
+    /// The targets do not fit into a selector.
     #[error(transparent)]
     Selector(#[from] selector::CompileError),
-    /// Its image has no stub that we know.
+    /// The helper's image has no stub of the form that we use.
     #[error(transparent)]
     Stub(#[from] StubError),
-    /// It reports a failure.
+    /// The helper reports a failure.
     #[error("{0}")]
     Failed(String),
-    /// It did not get the interpreter's lock.
+    /// The helper did not get the interpreter's lock in time.
     #[error(
         "the helper is loaded, but the interpreter of process {pid} did not let it run within {limit}: a \
          thread holds its lock for long, as in a call of C code that has still to return"
@@ -68,10 +68,10 @@ pub enum PresenceError {
     Overdue {
         /// PID of the process with the helper.
         pid: Pid,
-        /// How long it waited.
+        /// The time limit.
         limit: Nanos,
     },
-    /// A thread keeps the interpreter's lock and sleeps.
+    /// A thread keeps the interpreter's lock while it sleeps.
     #[error(
         "the helper is loaded, and cannot look at the functions of process {pid} now: a thread of it keeps \
          the interpreter's lock while it sleeps, as a uWSGI without `enable-threads` does. Send it work, or \
@@ -81,7 +81,7 @@ pub enum PresenceError {
         /// PID of the process with the helper.
         pid: Pid,
     },
-    /// It left before it was told to.
+    /// The helper left without being told to.
     #[error("the helper in process {pid} left again at once: is the process ending?")]
     Left {
         /// PID of the process with the helper.
@@ -102,10 +102,10 @@ pub enum PresenceError {
 }
 
 impl PresenceError {
-    /// Returns the error that the process runs another program than before, if it is that.
+    /// Returns the inner error if it says that the process now runs another program.
     ///
     /// # Errors
-    /// The error itself, if it is another.
+    /// Any other error, unchanged.
     pub fn into_other_program(self) -> Result<ProcessError, Self> {
         match self {
             Self::Inject(InjectError::Process(error @ ProcessError::OtherProgram { .. })) => Ok(error),
@@ -119,15 +119,15 @@ impl PresenceError {
 pub struct HelperSetup {
     /// The compiled targets.
     pub selector: Arc<[u8]>,
-    /// The stub's instruction that calls run into.
+    /// The instruction in the stub that calls execute.
     pub stub: SiteKind,
     /// How long a thread may take to reach a safe point.
     pub timeout: Duration,
-    /// The heartbeat that keeps the helpers from leaving.
+    /// The heartbeat of this tool. Without it the helpers leave.
     pub heartbeat: Arc<Heartbeat>,
-    /// Signals that they handle, and how long they spin on each.
+    /// The signals that helpers handle, and how long they spin on each.
     pub signals: Arc<[(u32, Nanos)]>,
-    /// How they delay by themselves, if they do.
+    /// How helpers delay without a trap; `None` if they do not.
     pub in_place: Option<InPlace>,
 }
 
@@ -135,7 +135,7 @@ impl HelperSetup {
     /// The setup for a resolver's targets. Starts the heartbeat.
     ///
     /// # Errors
-    /// The targets cannot be compiled, or no thread can be started.
+    /// The targets cannot be compiled, or the thread cannot be started.
     pub fn new(resolver: &Resolver, timeout: Duration) -> Result<Self, PresenceError> {
         let selector = selector::compile(resolver.targets())?;
         let heartbeat = Arc::new(Heartbeat::start().map_err(PresenceError::Thread)?);
@@ -144,11 +144,11 @@ impl HelperSetup {
         Ok(Self { selector: selector.into(), stub, timeout, heartbeat, signals, in_place: None })
     }
 
-    /// Injects the helper into a process that runs this program; `interpreters` are the files with the
-    /// interpreter's code. Does not wait for the interpreter: see [`Presence::wait_active`].
+    /// Injects the helper into a process that runs this program. `interpreters` are the files with the
+    /// interpreter's code. Does not wait for the interpreter: [`Presence::wait_active`] does.
     ///
     /// # Errors
-    /// The process is unchanged.
+    /// The helper could not be injected. The process is unchanged.
     pub fn bring_in(
         &self,
         process: &Process,
@@ -164,7 +164,7 @@ impl HelperSetup {
         let injected = loop {
             let mut fill = |file: &File| self.fill(file, &contents).map(|filled| block = Some(filled));
             match inject::inject(process, program, IMAGE, interpreters, &mut fill, limits) {
-                // The helper of a killed tool notices that within a second.
+                // If a tool was killed, its helper notices this within a second.
                 Err(InjectError::InUse { .. } | InjectError::Leaving { .. }) if Instant::now() < deadline => {
                     thread::sleep(LOOK_EVERY * 10);
                 }
@@ -176,12 +176,12 @@ impl HelperSetup {
         Ok(presence)
     }
 
-    /// Injects the helper into a program that has not run any instruction. Its only thread is stopped, and
-    /// traced by the calling thread. The helper starts its work when Python does. `ready` is called with the
-    /// result before the program runs; afterwards it is no longer traced.
+    /// Injects the helper into a program that has not executed any instruction. Its only thread is stopped,
+    /// and the calling thread traces it. The helper starts its work when Python starts. `ready` is called
+    /// with the result before the program runs. Afterwards the program is no longer traced.
     ///
     /// # Errors
-    /// The program runs on unchanged, and `ready` was not called.
+    /// The helper could not be injected. The program runs unchanged, and `ready` was not called.
     pub fn bring_in_at_start(
         &self,
         process: &Process,
@@ -204,7 +204,7 @@ impl HelperSetup {
         Ok(())
     }
 
-    /// The contents of a new control block, of a size for which the process has address space.
+    /// The contents of a new control block. The block is so small that the process has address space for it.
     fn fitting(
         &self,
         process: &Process,
@@ -223,7 +223,7 @@ impl HelperSetup {
         let signals = if command == HelperCommand::Survey { &[] } else { &*self.signals };
         let runs = matches!(command, HelperCommand::Run | HelperCommand::RunFromStart);
         let in_place = self.in_place.filter(|_| runs).map(|in_place| {
-            // The process may have another clock, in a time namespace.
+            // In another time namespace, the process has another clock.
             let offsets =
                 |of: &str| fs::read_to_string(format!("/proc/{of}/timens_offsets")).unwrap_or_default();
             let theirs = process.map(|process| offsets(&process.shown_by().to_string())).unwrap_or_default();
@@ -232,8 +232,8 @@ impl HelperSetup {
         Contents { room, selector: &self.selector, stub_form, command, signals, in_place }
     }
 
-    /// Fills in a control block. The helper needs our heartbeat from its first check on, which may be long
-    /// before we know that it runs.
+    /// Writes a control block. The helper needs our heartbeat from its first check on, which may be long
+    /// before we know that the helper runs.
     fn fill(&self, file: &File, contents: &Contents<'_>) -> io::Result<Arc<Block>> {
         contents.write(file)?;
         let block = Block::new(file.try_clone()?, contents).map_err(io::Error::other)?;
@@ -248,9 +248,9 @@ impl HelperSetup {
         injected: Injected,
         block: Option<Arc<Block>>,
     ) -> Result<Presence, PresenceError> {
-        // A helper that runs has got a block.
+        // `fill` has made the block, if the helper was called at all.
         let block = block.ok_or(PresenceError::Gone { pid })?;
-        // From here on dropping it sends the helper away.
+        // From now on, dropping this makes the helper leave.
         let mut presence = Presence {
             pid,
             program: None,
@@ -263,7 +263,7 @@ impl HelperSetup {
         Ok(presence)
     }
 
-    /// [`bring_in`](Self::bring_in) on a thread of its own, since reaching a safe point may take a while.
+    /// As [`bring_in`](Self::bring_in), but on a separate thread, as the process may reach a safe point late.
     /// `wake` is called at the end.
     ///
     /// # Errors
@@ -298,7 +298,8 @@ impl HelperSetup {
     }
 }
 
-/// An injection in progress. Dropping it waits for its end: a process is never left with a borrowed thread.
+/// An injection in progress. Dropping this waits for the end of the injection, so that no thread of the
+/// process stays borrowed.
 #[derive(Debug)]
 pub struct Joining {
     pid: Pid,
@@ -307,22 +308,22 @@ pub struct Joining {
 }
 
 impl Joining {
-    /// Whether [`finish`](Self::finish) returns at once.
+    /// Whether [`finish`](Self::finish) would return at once.
     pub fn is_finished(&self) -> bool {
-        // A thread that panicked gives no result.
+        // If the thread panicked, there will be no result.
         self.is_over.load(Ordering::Acquire)
             || self.thread.as_ref().is_none_or(thread::JoinHandle::is_finished)
     }
 
-    /// Waits for the end.
+    /// Waits for the end of the injection.
     ///
     /// # Errors
-    /// As [`HelperSetup::bring_in`].
+    /// See [`HelperSetup::bring_in`].
     pub fn finish(mut self) -> Result<Presence, PresenceError> {
         let result = self.thread.take().map(thread::JoinHandle::join);
         match result {
             Some(Ok(result)) => result,
-            // It panicked.
+            // The thread panicked.
             Some(Err(_)) | None => Err(PresenceError::Gone { pid: self.pid }),
         }
     }
@@ -334,35 +335,35 @@ impl Drop for Joining {
     }
 }
 
-/// The helper in a process. Dropping this sends it away, without waiting.
+/// The helper in a process. Dropping this makes the helper leave, without waiting for it.
 #[derive(Debug)]
 pub struct Presence {
     pid: Pid,
-    /// The program of the process at the injection; absent if it had not started.
+    /// The program that the process ran at the injection; `None` if it had not started.
     program: Option<Program>,
-    /// The memory that it shares with us.
+    /// The control block, which the helper shares with us.
     pub block: Arc<Block>,
-    /// Its image, as mapped by the process.
+    /// The helper's image, as the process maps it.
     pub file: Arc<ProbeFile>,
-    /// The stub's instruction that calls run into.
+    /// The instruction in the stub that calls execute.
     pub stub: SiteKind,
-    /// Offset of the stub in the image.
+    /// The offset of the stub in the image.
     pub offset: FileOffset,
 }
 
 impl Presence {
-    /// The process that it was injected into.
+    /// The process into which the helper was injected.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// The program of the process at the injection, if it ran already.
+    /// The program that the process ran at the injection; `None` if it had not started.
     pub fn program(&self) -> Option<&Program> {
         self.program.as_ref()
     }
 
-    /// The error that the helper does not answer yet; or, if another program has replaced the process's,
-    /// that.
+    /// The error for a helper that does not answer. If the process now runs another program, the error says
+    /// so instead of `error`.
     fn late(&self, process: &Process, error: PresenceError) -> PresenceError {
         match self.program.as_ref().map(|program| process.check_program(program)) {
             Some(Err(replaced)) => InjectError::from(replaced).into(),
@@ -370,10 +371,10 @@ impl Presence {
         }
     }
 
-    /// Waits until the helper is active. Calls `stopped` repeatedly; true ends the wait.
+    /// Waits until the helper is active. Calls `stopped` repeatedly, and gives up when it returns true.
     ///
     /// # Errors
-    /// Why it is not active.
+    /// The helper is not active, for this reason.
     pub fn wait_active(&self, process: &Process, stopped: impl Fn() -> bool) -> Result<(), PresenceError> {
         let pid = self.pid;
         let deadline = Instant::now() + INTERPRETER_PATIENCE;
@@ -402,7 +403,7 @@ impl Presence {
         }
     }
 
-    /// Why the helper failed, in its own words and ours.
+    /// Why the helper failed: its own text and our explanation.
     pub fn failure(&self) -> PresenceError {
         match self.block.failure() {
             Ok((reason, text)) => PresenceError::Failed(words::failure(reason, &text)),
@@ -410,7 +411,7 @@ impl Presence {
         }
     }
 
-    /// Tells the helper to leave; see [`has_left`](Self::has_left).
+    /// Tells the helper to leave. [`has_left`](Self::has_left) returns whether it has.
     pub fn leave(&self) {
         if let Err(error) = self.block.command(HelperCommand::Leave) {
             tracing::debug!(
@@ -420,12 +421,13 @@ impl Presence {
         }
     }
 
-    /// Whether the helper has undone everything, or we can no longer tell.
+    /// Whether the helper has undone everything. Also true if we cannot know any more.
     pub fn has_left(&self) -> bool {
         self.block.report().map_or(true, |report| matches!(report.state, Some(State::Left | State::Failed)))
     }
 
-    /// Tells the helper to leave and waits until it has, or for the time limit. Returns whether it has.
+    /// Tells the helper to leave, and waits for that, up to the time limit. Returns whether the helper has
+    /// left.
     pub fn leave_and_wait(&self, process: &Process, stopped: impl Fn() -> bool) -> bool {
         self.leave();
         let deadline = Instant::now() + LEAVING_PATIENCE;

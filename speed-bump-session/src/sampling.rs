@@ -1,9 +1,10 @@
-//! Samples what processes execute, many times a second and without stopping them, to find the functions that
-//! take time.
+//! Samples what processes execute, many times a second and without stopping them. This finds the functions
+//! that take time.
 //!
-//! We read Python stacks from the memory of the processes at equal intervals, whether a thread runs or waits.
-//! Native functions are sampled by the clocks of the processors, which show where the running thread is. The
-//! processes lose only the processor time that the sampling itself uses, which is bounded.
+//! At equal intervals, we read the Python stacks of all threads from the memory of the processes, whether a
+//! thread runs or waits. Native functions are sampled with the clocks of the processors, which show where the
+//! running thread is. The processes lose only the processor time that the sampling itself uses, which is
+//! bounded.
 
 mod code;
 mod functions;
@@ -42,33 +43,33 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// Stack samples per second, and ticks per second of each processor's clock.
+/// The number of stack samples per second, and of ticks per second of each processor's clock.
 const RATE: u64 = 100;
 /// The longest time between two samples.
 const SLOWEST: Nanos = Nanos(200_000_000);
-/// The greatest share of a processor for sampling.
+/// The greatest share of a processor that sampling may use.
 const MAX_COST: f64 = 0.015;
 /// How often we search for new processes and threads, and check the cost of sampling.
 const LOOK_AGAIN: Nanos = Nanos(1_000_000_000);
-/// We read what threads wait for in one of this many samples: it takes a system call for each thread.
+/// In one of this many samples, we also read what threads wait for. This takes a system call for each thread.
 const WAITS: u64 = 10;
 /// The most processes that we sample.
 const PROCESSES: usize = 1_024;
-/// The greatest share of a processor for one sample of all stacks. Threads that it leaves out come first in
-/// the next one.
+/// The most processor time for one sample of all stacks. Threads for which there was no time come first in
+/// the next sample.
 const LONGEST: Nanos = Nanos(250_000_000);
-/// A thread is urgent as long as each look takes no more processor time than this.
+/// The sampling thread has real-time priority as long as no sample has taken more processor time than this.
 const BRIEF: Nanos = Nanos(10_000_000);
 /// The most remarks that we report.
 const REMARKS: usize = 100;
 
-/// Sampling is impossible.
+/// The error if sampling is impossible.
 #[derive(Debug, thiserror::Error)]
 #[error("none of the processes can be looked into: {0}")]
 pub struct SamplingError(String);
 
 /// Samples processes for a while, with their descendants if `children` is true. `go_on` is called many times
-/// a second; sampling ends when it returns false, or all processes have ended.
+/// a second. Sampling ends when it returns false, or when all processes have ended.
 ///
 /// # Errors
 /// None of the processes can be inspected.
@@ -103,8 +104,9 @@ pub fn sample(
     let mut random = begun.0 | 1;
     let mut is_brief = true;
     while next <= end && may.go_on() {
-        // On a busy machine an ordinary thread would get a processor, and so sample, mostly while the service
-        // waits. But a process can make looks long: then nothing else is to wait for them.
+        // On a busy machine, an ordinary thread would mostly get a processor when the service waits, and so
+        // sample mostly then. Hence the real-time priority. But a process can make samples take long, and
+        // then nothing else should have to wait for them.
         let urgent = is_brief.then(Urgent::begin);
         std::thread::sleep(Duration::from_nanos(next.0.saturating_sub(now().0)));
         let (at, own_before) = (now(), own_time());
@@ -125,7 +127,7 @@ pub fn sample(
                 break;
             }
         }
-        // Missed samples are not repeated, and looks take half of the time at most.
+        // Missed samples are not made up for, and sampling takes at most half of the time.
         next = (next + varied(pace.interval, &mut random)).max(now() + took);
     }
     let span = Nanos(now().0 - begun.0);
@@ -134,7 +136,7 @@ pub fn sample(
     Ok(Profile { span, own_cost, ..sampler.seen(clock, &mut may) })
 }
 
-/// An interval that is a quarter shorter or longer at most, so that samples do not keep step with the service
+/// The interval, made longer or shorter by up to a quarter, so that samples do not keep step with the service
 /// (xorshift64, Marsaglia 2003).
 fn varied(interval: Nanos, random: &mut u64) -> Nanos {
     *random ^= *random << 13;
@@ -144,7 +146,7 @@ fn varied(interval: Nanos, random: &mut u64) -> Nanos {
     Nanos(interval.0 - interval.0 / 4 + *random % half)
 }
 
-/// The sampling interval.
+/// The interval between samples, and the cost so far.
 struct Pace {
     interval: Nanos,
     looked_again: Nanos,
@@ -152,7 +154,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Samples less often if that costs too much.
+    /// Makes the interval longer if sampling costs too much.
     fn adapt(&mut self, at: Nanos) {
         let cost = own_time();
         let share = (cost.0 - self.cost.0) as f64 / (at.0 - self.looked_again.0) as f64;
@@ -161,8 +163,8 @@ impl Pace {
     }
 }
 
-/// The interval at which samples that took this share of a processor take no more than allowed. Never shorter
-/// than before: what cost too much once will again.
+/// The interval with which sampling takes no more than allowed. With the present interval it took `share` of
+/// a processor. The interval never becomes shorter again: what has cost too much once may do so again.
 fn paced(interval: Nanos, share: f64) -> Nanos {
     if share <= MAX_COST {
         return interval;
@@ -171,7 +173,7 @@ fn paced(interval: Nanos, share: f64) -> Nanos {
     Nanos((longer as u64).min(SLOWEST.0)).max(interval)
 }
 
-/// Processor time that this thread has taken.
+/// The processor time that this thread has taken.
 fn own_time() -> Nanos {
     clock::read(ClockId::ThreadCPUTime)
 }
@@ -193,9 +195,9 @@ struct Sampler {
     leaves: Leaves,
     waits: Waits,
     shared: Shared,
-    /// Includes processes that have ended.
+    /// The results of processes that have ended.
     seen: Profile,
-    /// The process for which the last sample had no time.
+    /// The first process for which the last sample had no time left.
     first: Option<Pid>,
     ticks: u64,
     clock_of: BTreeMap<profile::ThreadOf, u64>,
@@ -280,7 +282,7 @@ impl Sampler {
         self.followed.insert(process.pid(), Followed { process, stacks, interpreter });
     }
 
-    /// Samples all stacks.
+    /// Samples the stacks of all processes.
     fn look(&mut self, may: &mut MayGoOn<impl FnMut() -> bool>) {
         self.ticks += 1;
         let end = own_time() + LONGEST;
@@ -310,7 +312,7 @@ impl Sampler {
         self.leaves.add(&of.process, of.interpreter, sample);
     }
 
-    /// The result.
+    /// The results.
     fn seen(mut self, clock: Option<u64>, may: &mut MayGoOn<impl FnMut() -> bool>) -> Profile {
         let mut profile = self.seen;
         for of in self.followed.into_values() {
@@ -358,7 +360,7 @@ impl Sampler {
     }
 }
 
-/// Adds the counts of a process.
+/// Adds the counts of a process to the profile.
 fn take(profile: &mut Profile, counts: Counts) {
     profile.samples += counts.samples;
     profile.dropped += counts.dropped;

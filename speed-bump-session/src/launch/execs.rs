@@ -1,13 +1,13 @@
-//! Processes that the command starts: we catch each when it executes a program.
+//! Catches the processes that the command starts, each when it executes a program.
 //!
-//! The BPF program at the exec reports it and holds the process for a few milliseconds at most. Threads of
-//! ours wait for the report, seize the process, and so end the hold: the process is then stopped by the
-//! kernel at the exec. Only the thread that seized a process can follow it (`caught`), so that thread does,
-//! and a new one waits in its place.
+//! At the exec, a BPF program reports the process, and holds it for a few milliseconds at most. Our threads
+//! wait for this report. One of them seizes the process, which ends the hold: the kernel then has the process
+//! stopped at the exec. Only the thread that seized a process can follow it (`caught`). So this thread does
+//! that, and a new one waits in its place.
 //!
-//! A held process uses a processor, together with everything that is about to run there. So the waiting
-//! threads are on processors of their own, and there is one more of them than processes that are held at the
-//! same time. A process that is not caught in time runs on, and is reported as well.
+//! A held process uses a processor, and everything else that should run there waits. So each waiting thread
+//! is restricted to its own processors, and there is one more waiting thread than processes that can be held
+//! at the same time. A process that is not caught in time runs on, and is reported as well.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -43,32 +43,32 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// The longest hold of a process. A waiting thread with real-time priority is there within 0.1 ms, nearly
-/// always: on a virtual machine with neighbours, 2 ms were too little for one exec in some hundreds. Without
+/// The longest hold of a process. With real-time priority, a waiting thread nearly always comes within 0.1
+/// ms: on a virtual machine with neighbours, 2 ms were too short for one exec in several hundred. Without
 /// real-time priority, and if all processors are busy, it may take longer than this.
 const HOLD: Nanos = Nanos(10_000_000);
 /// The most threads that wait.
 const WAITING: usize = 4;
-/// How often they check whether they are still needed.
+/// How often the threads check whether they are still needed.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// The fate of a process that executed a program.
+/// What became of a process that executed a program.
 #[derive(Debug)]
 pub(crate) enum Executed {
-    /// It is a CPython, stopped at its entry point. Dropping this lets it go on.
+    /// The process is a CPython, and is held at its entry point. If this is dropped, it goes on.
     AtEntry(StoppedProgram),
-    /// It runs, and is not a CPython, or was not to be held.
+    /// The process runs. It is not a CPython, or need not be held.
     Runs {
         /// PID of the process that executed a program.
         pid: Pid,
     },
-    /// It was not stopped at its entry point: it runs, or has ended.
+    /// The process was not stopped at its entry point. It runs, or has ended.
     Late {
         /// PID of the process that executed a program.
         pid: Pid,
-        /// Whether it is a CPython; `None` if unknown.
+        /// Whether the program is a CPython; `None` if unknown.
         is_python: Option<bool>,
-        /// Why it was not stopped.
+        /// Why the process was not stopped.
         why: String,
     },
 }
@@ -76,7 +76,7 @@ pub(crate) enum Executed {
 /// The source of these reports.
 pub(crate) type Executions = UnboundedReceiver<Executed>;
 
-/// The threads that wait for execs; dropping this ends them.
+/// The threads that wait for execs. Dropping this ends them.
 #[derive(Debug)]
 pub(crate) struct Execs {
     shared: Arc<Shared>,
@@ -87,10 +87,10 @@ struct Shared {
     ready: OwnedFd,
     tell: UnboundedSender<Executed>,
     is_over: AtomicBool,
-    /// The command itself: it is our own child, and we must not reap it here.
+    /// The PID of the command itself. It is our own child, and must not be reaped here.
     command: AtomicI32,
     pythons: Mutex<HashMap<FileIdentity, bool>>,
-    /// Programs, by device and inode, that were not a CPython at their entry point.
+    /// Programs, by device and inode, that turned out at their entry point not to be a CPython.
     others: Mutex<HashSet<(u64, u64)>>,
 }
 
@@ -100,9 +100,9 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// The settings for holding processes, for these threads.
+/// The settings for holding processes.
 pub(crate) fn hold() -> Hold {
-    // If holds used all processors, no thread could trace.
+    // One processor must stay free: if holds used all of them, no thread could seize a process.
     Hold { limit: HOLD, tasks: processors().len().saturating_sub(1) as u64 }
 }
 
@@ -121,10 +121,10 @@ fn processors() -> Vec<CpuSet> {
 }
 
 impl Execs {
-    /// Starts to wait for records in the ring buffer.
+    /// Starts to wait for reports in the ring buffer.
     ///
     /// # Errors
-    /// No more descriptors or threads.
+    /// There are no more descriptors or threads.
     pub(crate) fn start(ring: RingBuf<MapData>) -> io::Result<(Self, Executions)> {
         let (tell, executions) = unbounded_channel();
         let shared = Arc::new(Shared {
@@ -143,7 +143,7 @@ impl Execs {
         Ok((execs, executions))
     }
 
-    /// Sets which process is our own child, before it runs.
+    /// Sets the PID of the command, which is our own child. Must be called before the command runs.
     pub(crate) fn set_command(&self, pid: Pid) {
         self.shared.command.store(pid.get(), Ordering::Release);
     }
@@ -162,7 +162,7 @@ impl Shared {
         thread::Builder::new().name("execs".to_owned()).spawn(wait).map(|_| ())
     }
 
-    /// Waits on these processors.
+    /// Waits for reports. The thread uses only these processors.
     fn wait(self: Arc<Self>, own: CpuSet) {
         if own.count() > 0
             && let Err(error) = sched_setaffinity(None, &own)
@@ -172,10 +172,10 @@ impl Shared {
         be_urgent();
         while !self.is_over() {
             let mut ready = [PollFd::new(&self.ready, PollFlags::IN)];
-            // After an error or a timeout, too, we simply check again.
+            // We also check again after an error or a timeout.
             let _ = poll(&mut ready, Some(&LOOK_EVERY));
             while let Some(pid) = self.next() {
-                // First: the process may be held.
+                // Seizes the process before anything else, as it may be held.
                 let our_child = pid.get() == self.command.load(Ordering::Acquire);
                 let tracee = match Tracee::seize_for_exec(pid, our_child) {
                     Ok(tracee) => tracee,
@@ -189,7 +189,7 @@ impl Shared {
                 }
                 let _ = priority::ordinary();
                 self.follow(pid, tracee);
-                // When this thread ends, the kernel detaches from everything that it still traces.
+                // Ends the thread here: the kernel then detaches from everything that it still traces.
                 return;
             }
         }
@@ -208,7 +208,7 @@ impl Shared {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// Whether there is a receiver.
+    /// Sends a report. Returns whether there is a receiver.
     fn tell(&self, executed: Executed) -> bool {
         self.tell.send(executed).is_ok()
     }
@@ -217,7 +217,8 @@ impl Shared {
         self.tell(Executed::Runs { pid });
     }
 
-    /// Reports a process that was not stopped at its entry point, while it may still exist for an inspection.
+    /// Reports a process that was not stopped at its entry point. Inspects it first, while it may still
+    /// exist.
     fn tell_late(&self, pid: Pid, why: String) {
         let looked_at = || {
             let process = Process::open(pid).ok()?;
@@ -263,7 +264,7 @@ impl Shared {
                 let open = file.open(process).ok();
                 let found =
                     open.and_then(|open| interpreter::identify(open.file(), &file.path_in_process).ok());
-                // If it could not be read because the process ended, that tells nothing about the file.
+                // If the process has ended, the file could not be read, and we know nothing about it.
                 let Some(found) = found else { return false };
                 self.pythons().insert(file.identity, found.is_some());
                 found.is_some()
@@ -280,8 +281,8 @@ impl Shared {
     }
 }
 
-/// Device and inode of the program that a process executes; absent for a dynamic loader that is told to run
-/// another program.
+/// Device and inode of the program that a process executes; `None` for a dynamic loader that was started to
+/// run another program.
 fn program_of(pid: Pid) -> Option<(u64, u64)> {
     let link = format!("/proc/{pid}/exe");
     let path = fs::read_link(&link).ok()?;

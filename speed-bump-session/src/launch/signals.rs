@@ -1,7 +1,8 @@
-//! Passes signals that are meant for the command on to it.
+//! Passes signals on to the command if they are meant for it.
 //!
-//! A terminal sends its signals to the command as well, which is in our process group: we do not pass those
-//! on, so that none comes twice. We do not hold SIGTSTP: we stop with the command, and are continued with it.
+//! A terminal sends its signals also to the command, which is in our process group. We do not pass these on,
+//! so that none comes twice. We do not hold SIGTSTP: a terminal stops us together with the command, and
+//! continues us together.
 
 use std::{
     io,
@@ -23,17 +24,17 @@ const PASSED: [i32; 8] = [
     libc::SIGWINCH,
     libc::SIGALRM,
 ];
-/// The signals that end a command before it is started.
+/// The signals that end a command that has not been started.
 const FATAL: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// The signal mask that we were started with; the command is started with it too.
+/// The signal mask with which this tool was started. The command gets the same.
 #[derive(Clone, Copy)]
 pub struct Inherited(libc::sigset_t);
 
 impl Inherited {
-    /// Sets the calling thread's mask to it. Makes one system call.
+    /// Sets this mask in the calling thread. Makes one system call.
     pub(super) fn restore(self) {
-        // SAFETY: a mask that `pthread_sigmask` gave.
+        // SAFETY: `pthread_sigmask` filled in this mask.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
     }
 }
@@ -45,13 +46,13 @@ pub struct HeldSignals {
 }
 
 impl HeldSignals {
-    /// Holds the signals from here on: in the calling thread, and in those that it starts. So it must be the
-    /// only one.
+    /// Holds the signals from now on, in the calling thread and in the threads that it starts. So it must be
+    /// the only thread.
     pub fn hold() -> Self {
         let mut held = MaybeUninit::<libc::sigset_t>::zeroed();
         let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
-        // SAFETY: `sigemptyset` initialises the set, `pthread_sigmask` fills in the other; both are valid
-        // pointers, and valid signal numbers cannot fail.
+        // SAFETY: `sigemptyset` initialises one set, and `pthread_sigmask` fills in the other. Both pointers
+        // are valid, and calls with valid signal numbers cannot fail.
         unsafe {
             libc::sigemptyset(held.as_mut_ptr());
             for signal in PASSED {
@@ -62,24 +63,24 @@ impl HeldSignals {
         }
     }
 
-    /// The mask for starting the command.
+    /// The mask with which the command must start.
     pub fn inherited(&self) -> Inherited {
         self.inherited
     }
 
-    /// A held signal that would have ended us.
+    /// A held signal that would have ended this tool.
     pub fn fatal(&self) -> Option<i32> {
         let mut pending = MaybeUninit::<libc::sigset_t>::zeroed();
-        // SAFETY: a set for the call to fill in; it was zeroed, should that fail.
+        // SAFETY: the call fills in the set. If it fails, the set is zeroed.
         let pending = unsafe {
             libc::sigpending(pending.as_mut_ptr());
             pending.assume_init()
         };
-        // SAFETY: a set that is initialised, and valid numbers.
+        // SAFETY: the set is initialised, and the signal numbers are valid.
         FATAL.into_iter().find(|signal| unsafe { libc::sigismember(&raw const pending, *signal) } == 1)
     }
 
-    /// Passes them on to a process from here on, on a thread of its own.
+    /// From now on, passes the signals on to a process. A separate thread does this.
     ///
     /// # Errors
     /// The thread could not be started.
@@ -89,7 +90,7 @@ impl HeldSignals {
                 if is_terminals {
                     continue;
                 }
-                // Fails only if the process has ended.
+                // This fails only if the process has ended.
                 if let Some(signal) = Signal::from_named_raw(signal) {
                     let _ = pidfd_send_signal(process.as_fd(), signal);
                 }
@@ -98,14 +99,14 @@ impl HeldSignals {
         thread::Builder::new().name("signals".to_owned()).spawn(pass).map(|_| ())
     }
 
-    /// Waits for the next one. Returns whether a terminal sent it, too.
+    /// Waits for the next signal. Also returns whether it came from a terminal.
     fn next(&self) -> Option<(i32, bool)> {
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
         loop {
-            // SAFETY: both are valid for the call.
+            // SAFETY: both pointers are valid for the call.
             let signal = unsafe { libc::sigwaitinfo(&raw const self.held, info.as_mut_ptr()) };
             if signal > 0 {
-                // SAFETY: zeroed, and filled in.
+                // SAFETY: the struct was zeroed, and the call has filled it in.
                 let code = unsafe { info.assume_init_ref() }.si_code;
                 return Some((signal, code == libc::SI_KERNEL));
             }

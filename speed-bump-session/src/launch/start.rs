@@ -1,4 +1,4 @@
-//! Creates the child.
+//! Starts the command as our child.
 
 use std::{
     ffi::OsString,
@@ -29,21 +29,21 @@ use crate::units::Pid;
 /// Why a command was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// There is no such program.
+    /// The program does not exist.
     #[error("cannot start {program}: it is not found; name a program in PATH, or a path to one")]
     NotFound {
-        /// The program to start.
+        /// The name of the program.
         program: String,
     },
-    /// It cannot be executed.
+    /// The program cannot be executed.
     #[error("cannot start {program}: {source}")]
     NotExecutable {
-        /// The program to start.
+        /// The name of the program.
         program: String,
-        /// What the system said.
+        /// The system's error.
         r#source: io::Error,
     },
-    /// The operating system lacks something.
+    /// The operating system lacks a resource.
     #[error("cannot prepare to start a command: {0}")]
     System(io::Error),
 }
@@ -57,11 +57,11 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Starts a command with our own standard streams, and with the signal mask that we were started with. It
-    /// executes as soon as we trace it.
+    /// Starts a command with our own standard streams, and with the signal mask with which this tool was
+    /// started. The command executes its program as soon as we trace it.
     ///
     /// # Errors
-    /// It could not be executed; no process is left.
+    /// The program could not be executed. No process is left.
     pub fn start(
         command: &[OsString],
         user: Option<&User>,
@@ -86,7 +86,7 @@ impl Launch {
             }
             come_to_the_gate(&say_pid, &wait, parents_end)
         };
-        // SAFETY: it only makes system calls, with memory that was allocated before the fork.
+        // SAFETY: the function only makes system calls, with memory that was allocated before the fork.
         unsafe { command.pre_exec(prepare) };
         let (told, command_events) = unbounded_channel();
         let gate = Gate { pid, go };
@@ -95,7 +95,7 @@ impl Launch {
         let trace = move || tracer::follow(gate, &told, &held);
         thread::Builder::new().name("tracer".to_owned()).spawn(trace).map_err(LaunchError::System)?;
         let spawned = command.spawn();
-        // Close our own ends of the pipes, so that the tracer does not wait for a child that never started.
+        // Closes our ends of the pipes, so that the tracer does not wait for a child that never started.
         drop(command);
         let program = || program.to_string_lossy().into_owned();
         let child = spawned.map_err(|source| match source.kind() {
@@ -107,24 +107,24 @@ impl Launch {
         Ok((Self { child, pid, detach }, command_events))
     }
 
-    /// PID of the command.
+    /// The PID of the command.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// A handle to make the tracer detach.
+    /// A handle with which other threads can ask the tracer to detach.
     pub fn detach(&self) -> DetachRequest {
         self.detach.clone()
     }
 
-    /// Detaches, and waits until it has ended.
+    /// Asks the tracer to detach, and waits until the command has ended.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         self.detach.request();
-        // While a thread of ours traces it, `waitpid` returns its stops too, and takes them away from that
-        // thread.
+        // While one of our threads traces the command, `waitpid` would also return its stops, and take them
+        // away from that thread. So we wait for the end with a pidfd first.
         if let Some(pid) = rustix::process::Pid::from_raw(self.pid.get()) {
             let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
             let mut ends = [PollFd::new(&pidfd, PollFlags::IN)];
@@ -134,11 +134,13 @@ impl Launch {
     }
 }
 
-/// In the child: sends its PID and waits until it is traced. If its parent ends meanwhile, it ends too.
+/// Is called in the child: sends its PID, and waits until it is traced. If its parent ends meanwhile, the
+/// child ends too.
 fn come_to_the_gate(mut say_pid: &PipeWriter, mut wait: &PipeReader, parents_end: RawFd) -> io::Result<()> {
     say_pid.write_all(&rustix::process::getpid().as_raw_nonzero().get().to_ne_bytes())?;
-    // SAFETY: the child's copy of a descriptor; its only owner here is a thread of the parent, which never
-    // uses it. While it is open, the child would not notice the parent's end.
+    // SAFETY: this descriptor is the child's copy. Its owner is a thread of the parent, which does not exist
+    // here, so nothing uses it later. It must be closed: while it is open, the child would not notice that
+    // its parent has ended.
     unsafe { libc::close(parents_end) };
     wait.read_exact(&mut [0])
 }

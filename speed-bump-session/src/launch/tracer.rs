@@ -17,26 +17,26 @@ use crate::{
     units::Pid,
 };
 
-/// The ends of the pipes to the child before it executes.
+/// Our ends of the pipes to the child. It uses them before it executes its program.
 #[derive(Debug)]
 pub(super) struct Gate {
-    /// The pipe from which we read its PID.
+    /// The pipe from which we read the child's PID.
     pub(super) pid: PipeReader,
-    /// The pipe that it waits on.
+    /// The pipe on which the child waits.
     pub(super) go: PipeWriter,
 }
 
-/// Follows the child until it ends, or until it has got the helper.
+/// Follows the child until it ends, or until the helper is loaded into it.
 pub(super) fn follow(gate: Gate, command_events: &UnboundedSender<CommandEvent>, detach: &DetachRequest) {
     let Gate { mut pid, mut go } = gate;
     let mut number = [0; 4];
-    // It may have failed before it got there.
+    // The child may have failed before it sent its PID.
     if pid.read_exact(&mut number).is_err() {
         return;
     }
     let Some(child) = Pid::new(i32::from_ne_bytes(number)) else { return };
     let traced = Tracee::seize_for_exec(child, true);
-    // Fails only if the child has ended.
+    // This fails only if the child has ended.
     let _ = go.write_all(&[1]);
     drop(go);
     let ended = match traced {
@@ -44,16 +44,16 @@ pub(super) fn follow(gate: Gate, command_events: &UnboundedSender<CommandEvent>,
         Err(error) => Err(error),
     };
     if let Err(error) = ended {
-        // There is no receiver any more when the session is over.
+        // If the session is over, there is no receiver any more.
         let _ = command_events.send(CommandEvent::NotHeld(format!("it cannot be traced: {error}")));
     }
 }
 
 /// The state of a program of the command.
 enum Progress {
-    /// It runs.
+    /// The program runs.
     Runs,
-    /// It runs to its entry point.
+    /// The program runs towards its entry point.
     Starts(Approach),
 }
 
@@ -72,7 +72,7 @@ fn serve(
                 progress = match Approach::begin(&tracee) {
                     Ok(approach) => Progress::Starts(approach),
                     Err(error) => {
-                        // First, as other threads of ours will want to trace it.
+                        // Detaches first, as other threads of ours will trace the command.
                         tracee.detach(0)?;
                         let _ = command_events.send(CommandEvent::NotHeld(error.to_string()));
                         return Ok(());
@@ -81,7 +81,7 @@ fn serve(
                 0
             }
             (stop, Progress::Starts(approach)) if approach.ends_with(stop, &tracee)? => {
-                // It is stopped until we let it go.
+                // The command is stopped until we let it go.
                 _watchdog = Watchdog::start();
                 let process = approach.arrive();
                 progress = Progress::Runs;
@@ -110,7 +110,7 @@ fn serve(
             }
         };
         match tracee.resume(Resume::Freely, signal) {
-            // It was killed; the next wait returns that.
+            // The process was killed. The next wait returns its end.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             resumed => resumed?,
         }
@@ -130,7 +130,8 @@ fn let_go(tracee: Tracee, progress: Progress) -> io::Result<()> {
     tracee.detach(signal)
 }
 
-/// Reports that the program is at its entry point, and follows the order. `None`: it is no longer traced.
+/// Reports that the program is at its entry point, and executes the order that it gets. `None`: the program
+/// is no longer traced.
 pub(super) fn at_entry(
     process: Process,
     tracee: Tracee,
@@ -149,7 +150,7 @@ pub(super) fn at_entry(
     let brought = setup.bring_in_at_start(&process, tracee, room, command, move |presence| {
         if told.send(Outcome { presence, held: Some(held) }).is_ok() {
             woken();
-            // Ends when the receiver is dropped.
+            // Returns when the receiver of the outcome drops its hold.
             let _ = released.recv();
         }
     });

@@ -1,4 +1,4 @@
-//! The user to run a command as.
+//! The user as whom a command runs.
 
 use std::{
     ffi::{CStr, CString, OsStr, OsString},
@@ -9,28 +9,28 @@ use std::{
     ptr,
 };
 
-/// Bytes for the strings of an entry in the user database; far more than any has.
+/// The room for the strings of an entry in the user database, in bytes: far more than any entry has.
 const TEXT_BYTES: usize = 64 << 10;
-/// The most groups that a user can be in: the kernel's limit (`NGROUPS_MAX`).
+/// The most groups to which a user can belong: the kernel's limit (`NGROUPS_MAX`).
 const GROUPS: usize = 65536;
 
-/// Why a user cannot be used.
+/// Why a command cannot run as a user.
 #[derive(Debug, thiserror::Error)]
 pub enum UserError {
-    /// There is no such user.
+    /// There is no user of this name.
     #[error("there is no user {0} on this machine: --user takes a name as in /etc/passwd")]
     Unknown(String),
-    /// The database cannot be read.
+    /// The user database cannot be read.
     #[error("cannot look up user {name}: {source}")]
     System {
-        /// Name as `--user` has it.
+        /// The name, as given with `--user`.
         name: String,
-        /// What the system said.
+        /// The system's error.
         r#source: io::Error,
     },
 }
 
-/// A user, with its groups.
+/// A user, with the groups of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     name: OsString,
@@ -41,7 +41,7 @@ pub struct User {
 }
 
 impl User {
-    /// Looks a user up by name.
+    /// Finds a user by name.
     ///
     /// # Errors
     /// [`UserError`].
@@ -51,7 +51,7 @@ impl User {
         let mut entry = MaybeUninit::<libc::passwd>::zeroed();
         let mut texts: Vec<libc::c_char> = vec![0; TEXT_BYTES];
         let mut found = ptr::null_mut();
-        // SAFETY: all pointers are valid for the call, and the buffer is as long as it is told.
+        // SAFETY: all pointers are valid for the call, and the length is that of the buffer.
         let error = unsafe {
             libc::getpwnam_r(
                 text.as_ptr(),
@@ -68,9 +68,9 @@ impl User {
         if found.is_null() {
             return Err(unknown());
         }
-        // SAFETY: the entry was found, so the call filled it in.
+        // SAFETY: the call has found an entry, so it has filled it in.
         let entry = unsafe { entry.assume_init() };
-        // SAFETY: a C string in the buffer, which still exists.
+        // SAFETY: this is a C string in the buffer, which still exists.
         let home = unsafe { CStr::from_ptr(entry.pw_dir) };
         Ok(Self {
             name: name.into(),
@@ -87,10 +87,10 @@ impl User {
         command.env("USER", name).env("LOGNAME", name).env("HOME", &self.home);
     }
 
-    /// Gives the calling process, which has one thread, the user's identity. Only makes system calls.
+    /// Gives the calling process the user's identity. It must have only one thread. Only makes system calls.
     pub(super) fn become_it(&self) -> io::Result<()> {
         let done = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-        // SAFETY: the list is as long as it is told; the others take numbers.
+        // SAFETY: the length is that of the list. The other calls take numbers only.
         unsafe {
             done(libc::setgroups(self.groups.len(), self.groups.as_ptr()))?;
             done(libc::setgid(self.group))?;
@@ -102,7 +102,7 @@ impl User {
 fn groups_of(name: &CStr, group: libc::gid_t) -> Vec<libc::gid_t> {
     let mut groups = vec![group; GROUPS];
     let mut count = libc::c_int::try_from(groups.len()).unwrap_or(libc::c_int::MAX);
-    // SAFETY: the list is as long as it is told, and the name is a C string.
+    // SAFETY: `count` is the length of the list, and the name is a C string.
     let result = unsafe { libc::getgrouplist(name.as_ptr(), group, groups.as_mut_ptr(), &raw mut count) };
     groups.truncate(if result < 0 { 1 } else { usize::try_from(count).unwrap_or(1) });
     groups

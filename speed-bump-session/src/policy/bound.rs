@@ -1,4 +1,4 @@
-//! The bound on what a session delays a thread, whatever its doses are.
+//! The bound on the delays of a thread, whatever the doses of a session are.
 
 use std::time::Duration;
 
@@ -6,24 +6,25 @@ use speed_bump_abi::Bound;
 
 use crate::units::Nanos;
 
-/// How much of its time a thread may be delayed, whatever the doses are: BPF programs and helpers keep to it
-/// by themselves. A delay that would be too much is left out, as a whole; the call is counted as `bounded`.
+/// The share of its time for which a thread may be delayed, whatever the doses are. BPF programs and helpers
+/// enforce the bound themselves. If a delay would exceed it, the whole delay is left out, and the call is
+/// counted as `bounded`.
 ///
-/// Over any stretch of time, the delays of a thread take at most the share of that stretch and of one window.
-/// No delay is longer than the share of a window. Helper and BPF programs count by themselves: a thread in
-/// which both delay functions, Python and native ones, may get twice as much. What counts is the thread's own
-/// time: a thread that is kept from running in a delay loses more.
+/// Over any stretch of time, the delays of a thread take at most the share of this stretch plus the share of
+/// one window. No delay is longer than the share of one window. Helper and BPF programs count separately: if
+/// both delay functions in one thread (Python and native ones), it may lose twice as much. Delays count in
+/// the thread's own time: if something else keeps the thread from running during a delay, it loses more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayBound {
-    /// As in [`Bound::share`].
+    /// The share, as in [`Bound::share`].
     share: u64,
     window: Nanos,
 }
 
-/// Why something is no bound.
+/// Why a bound is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum BoundError {
-    /// It is no share of the time.
+    /// This is not a share of the time.
     #[error("{0} is no share of the time that delays may take: give one above 0, and 1 at most")]
     Share(f64),
     /// The window has no length.
@@ -32,10 +33,10 @@ pub enum BoundError {
 }
 
 impl DelayBound {
-    /// A share of the time, 1 at most, within windows of this length.
+    /// A bound of this share of the time (at most 1), with windows of this length.
     ///
     /// # Errors
-    /// Not a share of the time, or no window.
+    /// The share is invalid, or the window has no length.
     pub fn new(share: f64, window: Duration) -> Result<Self, BoundError> {
         if !(share > 0.0 && share <= 1.0) {
             return Err(BoundError::Share(share));
@@ -43,22 +44,22 @@ impl DelayBound {
         if window.is_zero() {
             return Err(BoundError::Window);
         }
-        // Rounded down, but 0 would be no bound.
+        // Rounds down. The least value is 1, as 0 would mean that there is no bound.
         let parts = ((share * Bound::ONE as f64) as u64).max(1);
         Ok(Self { share: parts, window: Nanos::from(window) })
     }
 
-    /// The share of its time that a thread may be delayed.
+    /// The share of its time for which a thread may be delayed.
     pub fn share(self) -> f64 {
         self.share as f64 / Bound::ONE as f64
     }
 
-    /// The longest delay: longer ones are never made.
+    /// The longest possible delay.
     pub fn longest(self) -> Nanos {
         Nanos(self.to_words().room)
     }
 
-    /// What the programs go by.
+    /// The bound in the form that BPF programs and helpers use.
     pub(crate) fn to_words(self) -> Bound {
         Bound::new(self.share, self.window.0)
     }

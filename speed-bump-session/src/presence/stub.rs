@@ -1,4 +1,4 @@
-//! Finds the stubs in the helper's image by its USDT probe `speed_bump:python_entry`.
+//! Finds the stubs in the helper's image: its USDT probe `speed_bump:python_entry` gives their locations.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
@@ -16,10 +16,10 @@ pub enum StubError {
     /// The image could not be read.
     #[error("cannot read the helper's image in the process: {0}")]
     Io(io::Error),
-    /// It is not an ELF file.
+    /// The image is not an ELF file.
     #[error("the helper's image in the process cannot be used: {0}")]
     Elf(ElfError),
-    /// It has no such stub.
+    /// The image has no such stub.
     #[error(
         "the helper's image in the process has no stub that is a {0}: it comes from another version; restart \
          the process, or use --no-inject"
@@ -39,10 +39,10 @@ impl From<ElfError> for StubError {
     }
 }
 
-/// The stub with this instruction.
+/// Finds the stub with this instruction.
 ///
 /// # Errors
-/// There is none.
+/// There is no such stub.
 pub fn find(image: &File, kind: SiteKind) -> Result<FileOffset, StubError> {
     let elf = ElfFile::from_file(image.try_clone()?, "the helper")?;
     for probe in elf.usdt_probes()?.probes {
@@ -71,6 +71,6 @@ fn kind_of(code: [u8; 5]) -> Option<SiteKind> {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn kind_of([a, b, c, d, _]: [u8; 5]) -> Option<SiteKind> {
-    // `nop` of aarch64.
+    // The `nop` of aarch64.
     (u32::from_le_bytes([a, b, c, d]) == 0xd503_201f).then_some(SiteKind::Nop)
 }

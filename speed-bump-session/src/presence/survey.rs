@@ -1,4 +1,4 @@
-//! Finds out which functions a process has that targets select, and leaves again.
+//! Loads the helper into a process to find the functions that targets select, and makes it leave again.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use crate::{
 /// What the helper found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Survey {
-    /// Functions that a target selects.
+    /// The functions that a target selects.
     pub functions: Vec<FoundFunction>,
-    /// The number of functions that it judged.
+    /// The number of functions that the helper has compared with the targets.
     pub looked_at: u64,
-    /// The bits of the callers that targets name and that it found.
+    /// Bits of the callers that targets name and that the helper has found.
     pub callers_found: u64,
-    /// Reasons why it may not have found some functions.
+    /// Why the helper may not have found some functions.
     pub unlisted: Vec<&'static str>,
-    /// Its other notices.
+    /// The helper's other notices.
     pub notices: Vec<&'static str>,
 }
 
-/// Injects the helper into the process, which runs this program (`interpreters`: the files with the
-/// interpreter's code), lets it judge the loaded functions, and sends it away.
+/// Injects the helper into a process that runs this program. The helper compares the loaded functions with
+/// the targets, and leaves. `interpreters` are the files with the interpreter's code.
 ///
 /// # Errors
-/// The process is unchanged.
+/// The helper could not be injected. The process is unchanged.
 pub(crate) fn survey(
     process: &Process,
     program: &Program,
@@ -52,11 +52,11 @@ pub(crate) fn survey(
     Ok(Survey { functions, looked_at, callers_found, unlisted, notices })
 }
 
-/// Names of the functions that a process has loaded, for any targets: file and qualified name. There may be
-/// more: the helper has room for [`Room::NAMED`].
+/// The file and qualified name of the functions that a process has loaded, whether targets select them or
+/// not. There may be more functions: the helper has room for [`Room::NAMED`].
 ///
 /// # Errors
-/// As [`survey`].
+/// See [`survey`].
 pub(crate) fn loaded(
     process: &Process,
     program: &Program,

@@ -1,4 +1,4 @@
-//! Code objects: finds their functions.
+//! Finds the functions of code objects.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,14 @@ use super::{
 };
 use crate::bounds::{Budget, NAME_BYTES, Share};
 
-/// The most code objects of a process that we remember. A program of a million lines has some 50,000
+/// The most code objects of a process that we remember. A program of a million lines has about 50,000
 /// functions.
 const KNOWN: usize = 1 << 16;
-/// The same for all processes together.
+/// The most code objects that we remember over all processes.
 pub(super) const KNOWN_OF_ALL: usize = 1 << 18;
 
-/// The fields of a code object that we read each time: while they stay the same, so does the function.
+/// The fields of a code object that we read each time. As long as they stay the same, the function is the
+/// same too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
     kind: u64,
@@ -26,11 +27,11 @@ struct Head {
     line: u32,
 }
 
-/// The code objects of a process.
+/// The known code objects of a process.
 #[derive(Debug)]
 pub(super) struct Codes {
     layout: Layout,
-    /// The type of code objects, once we have seen one.
+    /// The address of the type of code objects, once one was found.
     kind: Option<u64>,
     known: HashMap<u64, (Head, Number)>,
     room: Budget,
@@ -38,12 +39,12 @@ pub(super) struct Codes {
 }
 
 impl Codes {
-    /// `room` is for the code objects of all processes.
+    /// `room` is the room for the code objects of all processes.
     pub(super) fn new(layout: Layout, room: &Budget) -> Self {
         Self { layout, kind: None, known: HashMap::new(), room: room.clone(), share: room.share(KNOWN) }
     }
 
-    /// The numbers of these code objects' functions, in order.
+    /// The functions of these code objects, by their numbers, in order.
     pub(super) fn functions(
         &mut self,
         source: &mut impl Source,
@@ -70,7 +71,7 @@ impl Codes {
             kind: word(bytes, code.kind)?,
             file: word(bytes, code.file)?,
             name: word(bytes, code.name)?,
-            // A code object can claim any first line. An impossible one becomes 0.
+            // A code object can contain any first line. We change an impossible one to 0.
             line: u32::try_from(line.cast_signed()).unwrap_or(0),
         })
     }
@@ -105,7 +106,7 @@ impl Codes {
         Some(number)
     }
 
-    /// If there is no room, it forgets all and starts again.
+    /// Remembers a code object. If there is no room, forgets all code objects and starts again.
     fn know(&mut self, code: u64, head: Head, number: Number) {
         if !self.known.contains_key(&code) && !self.share.take(1) {
             self.known = HashMap::new();
@@ -117,7 +118,7 @@ impl Codes {
         self.known.insert(code, (head, number));
     }
 
-    /// Whether this is the type of code objects, by its name.
+    /// Whether this is the type of code objects, judging by its name.
     fn is_code(&self, source: &mut impl Source, kind: u64) -> bool {
         const NAME: &[u8; 5] = b"code\0";
         let mut read = |address: u64| {
@@ -130,7 +131,7 @@ impl Codes {
         source.read(name, &mut bytes) == bytes.len() && bytes == *NAME
     }
 
-    /// The text of a `str`, or why a function with it is left out; `None` if it is not a `str`.
+    /// The text of a `str`, or the reason for leaving its function out; `None` if the object is not a `str`.
     fn text(&self, source: &mut impl Source, address: u64) -> Option<Result<String, LeftOut>> {
         let layout = &self.layout.text;
         let mut head = vec![0; (layout.length.max(layout.state) + 8) as usize];
@@ -146,7 +147,7 @@ impl Codes {
         (source.read(address.checked_add(start)?, &mut bytes) == bytes.len()).then_some(())?;
         let character = |bytes: &[u8]| {
             let number = bytes.iter().rev().fold(0_u32, |number, byte| (number << 8) | u32::from(*byte));
-            // A file name that is not UTF-8 has surrogates.
+            // File names that are not UTF-8 contain surrogates.
             (!is_ascii || number < 128).then(|| char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER))
         };
         let mut text = String::with_capacity(length);
@@ -161,10 +162,10 @@ impl Codes {
     }
 }
 
-/// Bytes of a character, and whether all are ASCII, from the `state` of a `str`
-/// (Include/cpython/unicodeobject.h). The fields are: the interned state, in 2 bits, or 8 in free-threaded
-/// builds since 3.14; 3 bits for the bytes of a character; one for whether the characters follow directly;
-/// and one for ASCII.
+/// The number of bytes per character, and whether all characters are ASCII, from the `state` of a `str`
+/// (Include/cpython/unicodeobject.h). Its fields are, in order: the interned state in 2 bits, or in 8 in
+/// free-threaded builds since 3.14; the number of bytes per character in 3 bits; whether the characters
+/// follow directly in 1 bit; and whether all are ASCII in 1 bit.
 fn form(state: u64) -> Option<(usize, bool)> {
     [2, 8].into_iter().find_map(|shift| {
         let bits = state >> shift;

@@ -1,9 +1,9 @@
 //! The Python functions of all processes, with their samples.
 //!
 //! A process can have any number of functions, with any names, and new ones all the time. So all processes
-//! share one table, with room for this many functions and bytes of names. A function that was seen in several
-//! processes is in it once. Functions without room are left out: samples that end in them belong to no
-//! function, and are reported as such.
+//! share one table, with limited room for functions and for bytes of names. A function that occurs in several
+//! processes is in the table once. If there is no room for a function, it is left out: samples that end in it
+//! belong to no function, and are reported as such.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,11 +18,11 @@ use super::{
 };
 use crate::{bounds::NAMES_OF_SESSION, units::Nanos};
 
-/// The most functions in the table. A program of a million lines has some 50,000.
+/// The most functions in the table. A program of a million lines has about 50,000 functions.
 const FUNCTIONS: usize = 1 << 16;
-/// The most bytes of their names and files.
+/// The most bytes for the names and files of functions.
 const NAMES: usize = NAMES_OF_SESSION;
-/// Entries for threads that we keep with functions: 8 per function.
+/// The most entries for threads, over all functions: 8 per function.
 const THREADS: usize = 8 * FUNCTIONS;
 
 /// A Python function.
@@ -30,13 +30,13 @@ const THREADS: usize = 8 * FUNCTIONS;
 pub(super) struct PythonFunction {
     /// `co_filename`
     pub(super) file: String,
-    /// `co_qualname`; `co_name` before 3.11.
+    /// `co_qualname`, or `co_name` before 3.11.
     pub(super) name: String,
     /// `co_firstlineno`
     pub(super) line: u32,
 }
 
-/// The number of a function in the table, or why it has none.
+/// The number of a function in the table, or the reason for leaving it out.
 pub(super) type Number = Result<u32, LeftOut>;
 
 /// The counts of a function.
@@ -46,13 +46,14 @@ struct Tally {
     running: Nanos,
     anywhere: u64,
     anywhere_running: Nanos,
-    /// Own samples by thread; incomplete if there are many threads.
+    /// The number of samples in each thread in which the function was the innermost. Incomplete if there are
+    /// many threads.
     threads: BTreeMap<ThreadOf, u64>,
-    /// How many functions were above it, over all samples that it was in.
+    /// A sum over all samples with the function: how many functions were above it on the stack.
     above: u64,
 }
 
-/// A function of the table.
+/// A function in the table.
 #[derive(Debug)]
 struct Known {
     function: Rc<PythonFunction>,
@@ -67,16 +68,16 @@ pub(super) struct Functions {
     known: Vec<Known>,
     name_bytes: usize,
     threads: usize,
-    /// Samples that end in a function that is left out.
+    /// The number of samples that end in a function that is left out, by reason.
     left_out: BTreeMap<LeftOut, u64>,
     left_out_running: Nanos,
-    /// The outermost position of each function in a stack.
+    /// The outermost position of each function in a stack. Reused for each sample.
     outermost: Vec<(u32, usize)>,
     pub(super) stacks: WholeStacks,
 }
 
 impl Functions {
-    /// The number of a function; adds the function if there is room.
+    /// The number of a function. Adds the function if it is new and there is room.
     pub(super) fn number(&mut self, function: PythonFunction, is_qualified: bool) -> Number {
         if let Some(number) = self.numbers.get(&function) {
             return Ok(*number);
@@ -93,15 +94,15 @@ impl Functions {
         Ok(number)
     }
 
-    /// Adds a sample of a thread, which has run for `running` since the one before: the functions of its
-    /// stack, the innermost first, and what the thread does now.
+    /// Adds a sample of a thread: the functions on its stack, the innermost first, and what the thread does
+    /// now. The thread has run for `running` since its last sample.
     pub(super) fn add(&mut self, stack: &Rc<[Number]>, thread: ThreadOf, running: Nanos, state: State) {
         self.stacks.add(thread, stack, state);
         if let Some(Err(why)) = stack.first() {
             *self.left_out.entry(*why).or_default() += 1;
             self.left_out_running = self.left_out_running + running;
         }
-        // A recursive function is in it more than once.
+        // A recursive function is on the stack several times.
         let mut outermost = std::mem::take(&mut self.outermost);
         outermost.clear();
         for (place, number) in stack.iter().enumerate() {
@@ -140,7 +141,7 @@ impl Functions {
         self.outermost = outermost;
     }
 
-    /// Samples that ended in functions that are left out, and how long their threads had run.
+    /// How many samples ended in functions that are left out, and how long their threads had run.
     pub(super) fn left_out(&self) -> (BTreeMap<LeftOut, u64>, Nanos) {
         (self.left_out.clone(), self.left_out_running)
     }
@@ -160,7 +161,7 @@ impl Functions {
                 anywhere_running: tally.anywhere_running,
                 is_qualified,
                 is_everybodys: false,
-                // Seldom a stack is cut short, since it changed during the read.
+                // If a stack changes while we read it, it may be cut short. This is rare, so we round.
                 depth: (tally.above + tally.anywhere / 2).checked_div(tally.anywhere).unwrap_or(0) as u32,
                 threads: tally.threads,
             }

@@ -1,19 +1,19 @@
-//! The layout of CPython's structures for stacks.
+//! The layout of the structures in CPython that lead to stacks.
 //!
 //! 3.13 and later describe their layout at the start of `_PyRuntime` (`_Py_DebugOffsets`,
-//! Include/internal/pycore_debug_offsets.h). The numbers of 3.8 to 3.12 are those that `offsetof` gives with
-//! the headers of 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 on 64-bit machines: `_PyRuntimeState` and
+//! Include/internal/pycore_debug_offsets.h). For 3.8 to 3.12, the numbers here are the results of `offsetof`
+//! with the headers of 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 on 64-bit machines: `_PyRuntimeState` and
 //! `PyThreadState` of Include/internal/pycore_runtime.h and Include/cpython/pystate.h, `PyFrameObject` of
 //! Include/cpython/frameobject.h, `_PyInterpreterFrame` of Include/internal/pycore_frame.h, `PyCodeObject` of
 //! Include/code.h or Include/cpython/code.h. They are the same in all releases of a version.
 
 use crate::python::version::PythonVersion;
 
-/// No structure that we read is larger.
+/// The most bytes of any structure that we read.
 const LARGEST: u64 = 4 << 20;
-/// We read frames and code objects in one piece, up to the last field that we need.
+/// The most bytes of a frame or code object. We read it in one piece, up to the last field that we need.
 const LARGEST_OBJECT: u64 = 1 << 10;
-/// Words at the start of `_PyRuntime` that we read.
+/// The number of words at the start of `_PyRuntime` that we read.
 pub(super) const DEBUG_WORDS: usize = 104;
 
 /// Offsets in bytes, each from the beginning of its structure.
@@ -39,10 +39,10 @@ pub(super) struct ThreadLayout {
     pub(super) frame: u64,
     /// `_PyCFrame.current_frame` (3.11 and 3.12).
     pub(super) in_cframe: Option<u64>,
-    /// `thread_id`: the address of the C library's descriptor of the thread.
+    /// `thread_id`: the address of the C library's descriptor for the thread.
     pub(super) description: u64,
-    /// `native_thread_id`: the kernel's thread id (3.11). A child that was forked without Python's knowledge
-    /// has its parent's.
+    /// `native_thread_id`: the kernel's thread id (3.11). If a child was forked without Python's knowledge,
+    /// it still has the id of its parent.
     pub(super) number: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct ThreadLayout {
 pub(super) struct FrameLayout {
     pub(super) previous: u64,
     pub(super) code: u64,
-    /// The frame's owner (3.11): above 2 it is not a frame of Python code.
+    /// The owner of the frame (3.11). If it is above 2, the frame has no Python code.
     pub(super) owner: Option<u64>,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct FrameLayout {
 pub(super) struct CodeLayout {
     pub(super) kind: u64,
     pub(super) file: u64,
-    /// `co_qualname`; `co_name` before 3.11.
+    /// `co_qualname`, or `co_name` before 3.11.
     pub(super) name: u64,
     pub(super) line: u64,
     /// `PyTypeObject.tp_name`
@@ -72,26 +72,26 @@ pub(super) struct CodeLayout {
 pub(super) struct TextLayout {
     pub(super) length: u64,
     pub(super) state: u64,
-    /// Offset of the characters if all are ASCII.
+    /// The offset of the characters if all are ASCII.
     pub(super) ascii: u64,
-    /// The offset otherwise.
+    /// The offset of the characters otherwise.
     pub(super) other: u64,
 }
 
 impl FrameLayout {
-    /// Bytes up to the last field.
+    /// The size in bytes, up to the last field.
     pub(super) fn size(&self) -> usize {
         (self.previous.max(self.code).max(self.owner.unwrap_or(0)) + 8) as usize
     }
 }
 
 impl CodeLayout {
-    /// Whether names are qualified: before 3.11, code objects have no qualified names.
+    /// Whether names are qualified. Code objects before 3.11 have no qualified names.
     pub(super) fn is_qualified(&self) -> bool {
         *self != OLD_CODE
     }
 
-    /// Bytes up to the last field.
+    /// The size in bytes, up to the last field.
     pub(super) fn size(&self) -> usize {
         (self.kind.max(self.file).max(self.name).max(self.line) + 8) as usize
     }
@@ -101,11 +101,11 @@ impl CodeLayout {
 const OLD_CODE: CodeLayout = CodeLayout { kind: 8, file: 104, name: 112, line: 40, kind_name: 24 };
 /// Strings before 3.12.
 const OLD_TEXT: TextLayout = TextLayout { length: 16, state: 32, ascii: 48, other: 72 };
-/// Strings since.
+/// Strings since 3.12.
 const TEXT: TextLayout = TextLayout { length: 16, state: 32, ascii: 40, other: 56 };
 
 impl Layout {
-    /// The layout of a version that does not describe itself; `None` for an unknown one.
+    /// The layout of a version that does not describe itself; `None` for a version that we do not know.
     pub(super) fn for_version(version: PythonVersion) -> Option<Self> {
         let old = Self {
             interpreters: 32,
@@ -151,15 +151,15 @@ impl Layout {
         }
     }
 
-    /// The layout that the start of `_PyRuntime` describes; `None` if it is not a description, or one of an
-    /// unknown version, or an impossible one.
+    /// The layout that the start of `_PyRuntime` describes; `None` if there is no description, if its version
+    /// is unknown, or if it is impossible.
     pub(super) fn described(words: &[u64]) -> Option<Self> {
         let cookie = u64::from_le_bytes(*b"xdebugpy");
         let (found, version) = (words.first()?, words.get(1)?);
         (*found == cookie).then_some(())?;
         let version = PythonVersion::from_hex(u32::try_from(*version).ok()?)?;
-        // Offsets of the parts of the description, and of the thread's fields within its part: the parts
-        // grow.
+        // The offsets of the parts of the description, and those of the thread's fields within its part. They
+        // differ between versions, as the parts grow.
         let (thread, ids, frame, code, object, kind, text) = match (version.major, version.minor) {
             (3, 13) => (19, 24, 28, 34, 44, 46, 67),
             (3, 14) => (22, 27, 31, 39, 50, 52, 77),
@@ -196,7 +196,7 @@ impl Layout {
                 length: near(text + 2)?,
                 state: near(text + 1)?,
                 ascii,
-                // `utf8_length` and `utf8` are in between.
+                // The fields `utf8_length` and `utf8` are in between.
                 other: ascii + 16,
             },
         })
@@ -222,7 +222,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever `_PyRuntime` holds, what is read by it stays small.
+        /// Whatever `_PyRuntime` contains, the structures that we read by it stay small.
         #[test]
         fn no_description_makes_structures_large(
             mut words in prop::collection::vec(prop_oneof![0..512_u64, any::<u64>()], 0..DEBUG_WORDS),

@@ -1,4 +1,4 @@
-//! Native functions, by their place in files when the clocks of the processors tick.
+//! Samples native functions: each tick of a processor's clock gives a place in a file.
 
 use std::{
     cmp::Reverse,
@@ -24,25 +24,25 @@ use crate::{
 const PLACES: usize = 1 << 17;
 /// The most files that we open and read.
 const FILES: usize = 256;
-/// How often per second we read the mappings of a process again, because it has loaded code since.
+/// How often per second we read the mappings of a process again, because it may have loaded more code.
 const LOOKS: u32 = 4;
-/// The most bytes of mappings that we keep, for all processes: one can have 32 MiB of them.
+/// The most bytes of mappings that we store, over all processes. A single process can have 32 MiB.
 const MAPPINGS: usize = 64 << 20;
-/// The greatest share of a processor for reading mappings.
+/// The most processor time per second for reading mappings.
 const MAX_READING: Nanos = Nanos(250_000_000);
-/// The most bytes of the functions' names.
+/// The most bytes for the names of functions.
 const NAMES: usize = NAMES_OF_SESSION;
-/// The most time for reading symbols, except those of the last file.
+/// The most time for reading symbols. The last file may exceed it.
 const MAX_SYMBOLS: Nanos = Nanos(10_000_000_000);
 
-/// Ticks by thread.
+/// The number of ticks in each thread.
 type ByThread = BTreeMap<ThreadOf, u64>;
 
 /// A file with samples.
 #[derive(Debug)]
 struct SeenFile {
     path: PathBuf,
-    /// `None` where it cannot be opened.
+    /// `None` if the file cannot be opened.
     open: Option<OpenFile>,
     is_interpreter: bool,
 }
@@ -55,14 +55,14 @@ pub(super) struct Leaves {
     elsewhere: BTreeMap<String, u64>,
     samples: u64,
     mappings: HashMap<Pid, (Mappings, u32)>,
-    /// The bytes of these mappings.
+    /// The size of the stored mappings in bytes.
     mapping_bytes: usize,
-    /// How long it took to read them since they were last dropped.
+    /// How long it took to read mappings since they were last dropped.
     reading: Nanos,
 }
 
 impl Leaves {
-    /// Reads mappings again from here on.
+    /// Drops the mappings, so that they are read again when needed.
     pub(super) fn look_again(&mut self) {
         self.forget_mappings();
         self.reading = Nanos(0);
@@ -73,7 +73,7 @@ impl Leaves {
         self.mapping_bytes = 0;
     }
 
-    /// The mappings of a process now, if there is time to read them.
+    /// Reads the mappings of a process, if there is time for that.
     fn read_mappings(&mut self, process: &Process, looks: u32) {
         if self.reading >= MAX_READING {
             return;
@@ -92,7 +92,7 @@ impl Leaves {
         self.reading = self.reading + Nanos(own_time().0 - begun.0);
     }
 
-    /// Adds a tick for a process; `interpreter` is the file with its interpreter, if it has one.
+    /// Adds a tick for a process. `interpreter` is the file with its interpreter, if it has one.
     pub(super) fn add(&mut self, process: &Process, interpreter: Option<FileIdentity>, sample: ClockSample) {
         self.samples += 1;
         let pid = process.pid();
@@ -144,7 +144,8 @@ impl Leaves {
         *self.places.entry(place).or_default().entry(of).or_default() += 1;
     }
 
-    /// The results: functions, and the rest. With fewer functions if time runs out.
+    /// The results: functions, and the ticks that belong to none. If time runs out, there are fewer
+    /// functions.
     pub(super) fn seen(
         mut self,
         rate: u64,
@@ -236,8 +237,9 @@ impl Leaves {
 }
 
 impl SeenFile {
-    /// A description of a file whose functions users cannot change: the interpreter shows in the Python
-    /// functions that it executes, and for the C library and allocators a delay is meaningless.
+    /// A description of the file if a delay of its functions is of no use. The interpreter's time belongs to
+    /// the Python functions that it executes. For the C library and allocators, a delay has no meaningful
+    /// result.
     fn no_candidates(&self) -> Option<String> {
         if self.is_interpreter {
             return Some("the Python interpreter".to_owned());
@@ -253,7 +255,7 @@ impl SeenFile {
     }
 }
 
-/// How much memory mappings take, roughly.
+/// The memory that mappings take in bytes, as an estimate.
 fn bytes_of(mappings: &Mappings) -> usize {
     let of_file = |file: &MappedFile| {
         let ranges = file.ranges.capacity() * size_of::<MappedRange>();

@@ -1,11 +1,11 @@
-//! Decides whether long work goes on.
+//! Asks whether long work should go on.
 
 use crate::{sys::clock::now, units::Nanos};
 
-/// How often we ask.
+/// The least time between two questions.
 const ASKED: Nanos = Nanos(10_000_000);
 
-/// Asks whether to go on, and not more often than needed. After a no it does not ask again.
+/// Asks whether to go on, but not more often than needed. After a no, it does not ask again.
 pub(super) struct MayGoOn<F> {
     ask: F,
     asked: Option<Nanos>,
@@ -17,7 +17,7 @@ impl<F: FnMut() -> bool> MayGoOn<F> {
         Self { ask, asked: None, ended: false }
     }
 
-    /// Whether to go on.
+    /// Returns whether to go on.
     pub(super) fn go_on(&mut self) -> bool {
         let at = now();
         let is_due = self.asked.is_none_or(|asked| at.0 - asked.0 >= ASKED.0);

@@ -1,4 +1,4 @@
-//! Memory that we read while its owner writes to it.
+//! Reads memory while its owner writes to it.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,13 @@ use crate::{
     units::{Pid, VirtualAddress},
 };
 
-/// The memory to read stacks from.
+/// The memory from which we read stacks.
 pub(super) trait Source {
-    /// Reads from an address; returns how many bytes were read.
+    /// Reads from an address. Returns the number of bytes that were read.
     fn read(&mut self, address: u64, buffer: &mut [u8]) -> usize;
 
-    /// Reads parts of equal length, one behind the other, up to the first that cannot be read; returns how
-    /// many bytes were read.
+    /// Reads parts of equal length, up to the first that cannot be read. The parts follow each other in the
+    /// buffer. Returns the number of bytes that were read.
     fn read_parts(&mut self, addresses: &[u64], length: usize, buffer: &mut [u8]) -> usize {
         let mut read = 0;
         for (address, buffer) in addresses.iter().zip(buffer.chunks_exact_mut(length.max(1))) {
@@ -27,7 +27,7 @@ pub(super) trait Source {
     }
 }
 
-/// A process's memory.
+/// The memory of a process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OfProcess(pub(super) Pid);
 
@@ -43,12 +43,12 @@ impl Source for OfProcess {
     }
 }
 
-/// Bytes per read; a power of two, and no more than a page of any machine.
+/// The number of bytes in one read: a power of two, and no more than a page on any machine.
 const PIECE: u64 = 4_096;
-/// The most pieces that we keep. A stack of 256 frames that are far apart needs as many.
+/// The most pieces that we store. A stack needs this many if it has 256 frames that are far apart.
 const PIECES: usize = 512;
 
-/// Memory at one moment: we do not read a piece twice, until [`forget`](Self::forget).
+/// Memory at one moment: no piece is read twice, until [`forget`](Self::forget).
 #[derive(Debug)]
 pub(super) struct Moment<S> {
     source: S,
@@ -60,17 +60,17 @@ impl<S: Source> Moment<S> {
         Self { source, pieces: HashMap::new() }
     }
 
-    /// Starts another moment.
+    /// Drops all pieces, so that another moment begins.
     pub(super) fn forget(&mut self) {
         self.pieces = HashMap::new();
     }
 
-    /// The memory as it is now.
+    /// The memory itself, past the stored pieces.
     pub(super) fn source(&mut self) -> &mut S {
         &mut self.source
     }
 
-    /// Fills the buffer; `None` if that is impossible.
+    /// Fills the buffer; `None` if not all of it can be read.
     pub(super) fn read(&mut self, address: u64, buffer: &mut [u8]) -> Option<()> {
         let mut at = address;
         let mut rest = buffer;
@@ -95,7 +95,7 @@ impl<S: Source> Moment<S> {
         Some(())
     }
 
-    /// A word.
+    /// Reads a word.
     pub(super) fn word(&mut self, address: u64) -> Option<u64> {
         let mut bytes = [0; 8];
         self.read(address, &mut bytes)?;
@@ -103,7 +103,7 @@ impl<S: Source> Moment<S> {
     }
 }
 
-/// A word within bytes.
+/// The word at an offset in these bytes.
 pub(super) fn word(bytes: &[u8], at: u64) -> Option<u64> {
     let at = usize::try_from(at).ok()?;
     bytes.get(at..at.checked_add(8)?)?.try_into().ok().map(u64::from_ne_bytes)
@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes from an address on.
+    /// These bytes, at this address.
     struct From(u64, Vec<u8>, usize);
 
     impl Source for From {

@@ -10,49 +10,49 @@ use crate::units::{Nanos, Pid};
 /// The most threads of a function that we report.
 pub(super) const THREADS_TOLD: usize = 64;
 
-/// With fewer ticks or samples than this we compute no share.
+/// We compute no share from fewer ticks or samples.
 const MIN: u64 = 10;
-/// This many samples miss a thread by chance only once in 150 times.
+/// If we expect this many samples of a thread, we miss it by chance in only one of 150 cases.
 const LOOKS_MISSED: f64 = 5.0;
-/// The time of a tick, if there is no clock.
+/// The time of a tick if there is no clock.
 const TICK_NS: u64 = 10_000_000;
 
-/// `None` where there are too few.
+/// The share of a part; `None` if there are too few samples.
 fn share(part: u64, all: u64) -> Option<f64> {
     (all >= MIN).then(|| part as f64 / all as f64)
 }
 
-/// What was sampled in processes over a span of time.
+/// The results of sampling processes over a span of time.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
-    /// Length of the span.
+    /// The length of the span.
     pub span: Nanos,
-    /// Number of stack samples.
+    /// The number of stack samples.
     pub ticks: u64,
     /// The results for each thread.
     pub threads: BTreeMap<ThreadOf, ThreadSeen>,
     /// The processes that run a CPython.
     pub interpreters: BTreeMap<Pid, InterpreterSeen>,
-    /// By own samples, the most first.
+    /// The functions, sorted by their own samples, the most first.
     pub functions: Vec<FunctionSeen>,
-    /// The Python stacks that were read, by thread.
+    /// The Python stacks that were read, for each thread.
     pub stacks: Vec<StackSeen>,
-    /// Number of Python stacks that were read.
+    /// The number of Python stacks that were read.
     pub samples: u64,
-    /// Number of stacks that made no sense, since they changed during the read.
+    /// The number of stacks that made no sense, because they changed while we read them.
     pub dropped: u64,
-    /// Of the stacks that were read, those that end in a function that is left out, by reason.
+    /// The number of stacks that end in a function that is left out, by reason.
     pub left_out: BTreeMap<LeftOut, u64>,
-    /// Samples of threads that were skipped, for lack of time or room.
+    /// The number of samples of threads that were skipped for lack of time or room.
     pub missed: u64,
     /// How long threads with stacks ran.
     pub ran: Nanos,
-    /// The part of that time that belongs to no function: for stacks that made no sense, or functions that
-    /// are left out.
+    /// How much of that time belongs to no function: the stacks made no sense, or end in functions that are
+    /// left out.
     pub ran_unattributed: Nanos,
-    /// Ticks of the processors' clocks for these processes; `None` without such a clock.
+    /// The ticks of the processors' clocks in these processes; `None` if there is no such clock.
     pub clock: Option<ClockSeen>,
-    /// Processor time of the sampling itself.
+    /// The processor time that the sampling itself took.
     pub own_cost: Nanos,
     /// What could not be sampled, and why.
     pub remarks: Vec<String>,
@@ -63,17 +63,17 @@ pub struct Profile {
 pub struct ThreadOf {
     /// PID of its process.
     pub process: Pid,
-    /// Its own id.
+    /// Its thread id.
     pub thread: Pid,
 }
 
 /// Why a Python function is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LeftOut {
-    /// Its name or its file is empty: no target can select it.
+    /// The function's name or file is empty: no target can select it.
     NoName,
-    /// Its name or its file is longer than [`NAME_BYTES`](crate::bounds::NAME_BYTES): a target's line has no
-    /// room for it.
+    /// The function's name or file is longer than [`NAME_BYTES`](crate::bounds::NAME_BYTES): a line of
+    /// targets has no room for it.
     TooLong,
     /// There are too many functions, or bytes of names.
     TooMany,
@@ -95,30 +95,31 @@ impl LeftOut {
 pub struct StackSeen {
     /// The thread.
     pub thread: ThreadOf,
-    /// The functions on it, the innermost first, by their place in [`Profile::functions`].
+    /// The functions on the stack, the innermost first, as positions in [`Profile::functions`].
     pub functions: Vec<u32>,
-    /// Samples in which the thread had a processor, or waited for one.
+    /// The number of samples in which the thread had a processor, or waited for one.
     pub works: u64,
-    /// Samples in which it waited, by what it waited in.
+    /// The number of samples in which the thread waited otherwise, by what it waited for.
     pub waits: BTreeMap<&'static str, u64>,
 }
 
-/// The interpreter of a process.
+/// Facts about the interpreter of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterpreterSeen {
     /// Whether only one thread at a time executes Python code.
     pub has_gil: bool,
-    /// Folders in which its standard library may be, by where it and its modules lie.
+    /// Folders that may contain its standard library, as the paths of its files suggest.
     pub standard_library: Vec<PathBuf>,
-    /// Address of its state.
+    /// The address of its `_PyRuntime`.
     pub(super) runtime: u64,
 }
 
 impl InterpreterSeen {
-    /// Bytes from there on that hold its own locks: `_PyRuntime` has the GIL, and is smaller than 1 MiB.
+    /// The size of the region from that address on that contains the interpreter's own locks: `_PyRuntime`
+    /// contains the GIL, and is smaller than 1 MiB.
     const OWN: u64 = 1 << 20;
 
-    /// Whether a futex belongs to the interpreter itself, as the GIL's does.
+    /// Whether a futex belongs to the interpreter itself, such as the GIL.
     pub fn is_own_lock(&self, futex: u64) -> bool {
         futex.checked_sub(self.runtime).is_some_and(|offset| offset < Self::OWN)
     }
@@ -127,71 +128,71 @@ impl InterpreterSeen {
 /// The samples of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadSeen {
-    /// Samples of its stack; 0 if it has no Python stack.
+    /// The number of samples of its stack; 0 if it has no Python stack.
     pub ticks: u64,
-    /// How long it ran in that time.
+    /// How long the thread ran between these samples.
     pub running: Nanos,
-    /// Ticks of a processor's clock while it ran on that processor.
+    /// The number of ticks of the processors' clocks while the thread ran.
     pub clock: u64,
-    /// How long it ran in all, if known.
+    /// How long the thread ran in total, if known.
     pub ran: Nanos,
-    /// How long it waited for a processor, if known.
+    /// How long the thread waited for a processor, if known.
     pub waited: Nanos,
-    /// Addresses of futexes that it waited on: locks, and waits on queues.
+    /// The addresses of futexes on which the thread waited: locks and queues.
     pub locks: BTreeSet<u64>,
 }
 
-/// A function with samples.
+/// A function that occurs in samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctionSeen {
-    /// The file: by its name in a Python program, or the one that the process maps.
+    /// The file of the function: its name in the Python program, or the file that the process maps.
     pub file: PathBuf,
-    /// Its qualified name; its plain name before 3.11; or its symbol.
+    /// The qualified name, the plain name before 3.11, or the symbol.
     pub name: String,
-    /// The line of its definition; `None` for native functions.
+    /// The line of the definition; `None` for native functions.
     pub line: Option<u32>,
-    /// Samples in which it was the innermost function: of stacks, or ticks of the processors' clocks for a
-    /// native function.
+    /// The number of samples in which it was the innermost function: stack samples, or, for a native
+    /// function, ticks of the processors' clocks.
     pub own: u64,
-    /// How long their threads had run since the samples before.
+    /// The sum over these samples of the time for which the thread had run since its last sample.
     pub running: Nanos,
-    /// Samples in which it was anywhere on the stack; for a native function, the same as `own`.
+    /// The number of samples in which it was anywhere on the stack. For a native function, the same as `own`.
     pub anywhere: u64,
-    /// How long their threads had run since the samples before.
+    /// The sum over these samples of the time for which the thread had run since its last sample.
     pub anywhere_running: Nanos,
-    /// Whether the name is qualified; Python names before 3.11 are not.
+    /// Whether the name is qualified. Python names before 3.11 are not.
     pub is_qualified: bool,
-    /// Whether it belongs to the C library or an allocator: a delay there gives no result that a user could
-    /// act on. Its samples are in [`ClockSeen::elsewhere`] too.
+    /// Whether the function belongs to the C library or an allocator: a delay there gives no result that a
+    /// user could act on. Its samples are also in [`ClockSeen::elsewhere`].
     pub is_everybodys: bool,
-    /// The average depth of the stack above it: 0 is the outermost.
+    /// The average number of functions above it on the stack. 0 means that it is the outermost.
     pub depth: u32,
-    /// Own samples by thread, and 0 if it was only on the stack; for at most 64 threads.
+    /// Its own samples in each thread; 0 for a thread in which it was only on the stack. At most 64 threads.
     pub threads: BTreeMap<ThreadOf, u64>,
 }
 
-/// Ticks of the processors' clocks.
+/// The ticks of the processors' clocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClockSeen {
-    /// Ticks of a processor per second.
+    /// The number of ticks per second of each processor's clock.
     pub rate: u64,
-    /// Ticks for these processes.
+    /// The number of ticks in these processes.
     pub samples: u64,
-    /// Those of no function, by what the processes executed.
+    /// The ticks that belong to no function, by a description of the executed code.
     pub elsewhere: BTreeMap<String, u64>,
-    /// Those in the Python interpreter's own code, which executes Python functions.
+    /// The ticks in the Python interpreter's own code, which executes Python functions.
     pub interpreter: BTreeMap<ThreadOf, u64>,
 }
 
 impl Profile {
-    /// Stack samples per second.
+    /// The number of stack samples per second.
     pub fn rate(&self) -> f64 {
         if self.span.0 == 0 { 0.0 } else { self.ticks as f64 * 1e9 / self.span.0 as f64 }
     }
 
-    /// The share of the Python interpreter's time that belongs to no sampled function: of threads whose
-    /// stacks were not found, and of stacks that could not be read or end in functions that are left out.
-    /// `None` with too few samples.
+    /// The share of the Python interpreter's time that belongs to no sampled function: the stacks of its
+    /// threads were not found, could not be read, or end in functions that are left out. `None` if there are
+    /// too few samples.
     pub fn unattributed(&self) -> Option<f64> {
         let unseen = match &self.clock {
             Some(clock) => self.unseen_ticks(clock),
@@ -200,7 +201,8 @@ impl Profile {
         let left_out: u64 = self.left_out.values().sum();
         let no_functions = self.dropped + self.missed + left_out;
         let of_looks = share(no_functions, self.samples + self.dropped + self.missed);
-        // Waiting threads have stacks too, and those can hide running ones.
+        // Waiting threads have stacks too, and their many samples can hide running threads. So we also
+        // compute the share of running time.
         let of_time = share(self.ran_unattributed.0 / TICK_NS, self.ran.0 / TICK_NS);
         let unreadable = of_looks.into_iter().chain(of_time).max_by(f64::total_cmp);
         let (unseen, unreadable) = match (unseen, unreadable) {
@@ -210,7 +212,7 @@ impl Profile {
         Some(unseen + (1.0 - unseen) * unreadable)
     }
 
-    /// The samples that belong to no reported function, in words.
+    /// Sentences about the samples that belong to no reported function.
     pub(super) fn not_told(&self) -> Vec<String> {
         let left_out = self.left_out.iter().map(|(why, samples)| {
             format!("{samples} of {} stacks end in {}: those are left out", self.samples, why.what())
@@ -222,12 +224,13 @@ impl Profile {
         left_out.chain(missed).collect()
     }
 
-    /// Of the ticks in the interpreter's code, those of threads without a stack.
+    /// The share of the ticks in the interpreter's code that belongs to threads without a stack.
     fn unseen_ticks(&self, clock: &ClockSeen) -> Option<f64> {
         let looks = self.rate() / clock.rate.max(1) as f64;
         let is_seen = |of: &ThreadOf, ticks: u64| {
             let has_stack = self.threads.get(of).is_some_and(|seen| seen.ticks > 0);
-            // A short-lived thread may have been missed while others like it were not.
+            // A thread that lived only briefly may have been missed by chance, if stacks of other threads in
+            // its process were found.
             has_stack || self.has_stacks(of.process) && (ticks as f64 * looks) < LOOKS_MISSED
         };
         let ticks = &clock.interpreter;
@@ -235,8 +238,8 @@ impl Profile {
         share(unseen.sum(), ticks.values().sum())
     }
 
-    /// Without a clock: of the time that processes with an interpreter ran, that of processes without any
-    /// stack. A thread without one may not execute Python.
+    /// The same share if there is no clock: the time of processes without any stack, as a share of the time
+    /// of all processes with an interpreter. A thread without a stack may simply not execute Python.
     fn unseen_time(&self) -> Option<f64> {
         let (mut unseen, mut all) = (0, 0);
         for (of, seen) in self.threads.iter().filter(|(of, _)| self.interpreters.contains_key(&of.process)) {
@@ -253,7 +256,7 @@ impl Profile {
         threads.by_ref().take_while(|(of, _)| of.process == process).any(|(_, seen)| seen.ticks > 0)
     }
 
-    /// A function's share of the time, over all threads: 1 is one thread all the time.
+    /// A function's share of the time, over all threads. 1 means one thread all the time.
     pub fn share(&self, function: &FunctionSeen) -> f64 {
         let all = match function.line {
             Some(_) => self.ticks as f64,
@@ -262,14 +265,14 @@ impl Profile {
         if all > 0.0 { function.own as f64 / all } else { 0.0 }
     }
 
-    /// Its share of processor time: 1 is one processor all the time.
+    /// A function's share of processor time. 1 means one processor all the time.
     pub fn running_share(&self, function: &FunctionSeen) -> f64 {
         function.running.0 as f64 / self.span.0.max(1) as f64
     }
 }
 
 impl FunctionSeen {
-    /// Adds samples in which it was the innermost function.
+    /// Adds samples in which this was the innermost function.
     pub(super) fn add(&mut self, thread: ThreadOf, samples: u64, running: Nanos) {
         self.own += samples;
         self.running = self.running + running;
@@ -278,7 +281,7 @@ impl FunctionSeen {
         }
     }
 
-    /// Processes that it was seen in.
+    /// The number of processes in which the function occurred.
     pub fn processes(&self) -> usize {
         let mut processes: Vec<Pid> = self.threads.keys().map(|of| of.process).collect();
         processes.dedup();

@@ -29,23 +29,23 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// A thread between two samples.
+/// What we know of a thread from the last sample.
 #[derive(Debug)]
 struct ThreadNow {
-    /// Its `schedstat`.
+    /// Its file `schedstat` in /proc.
     times: Option<File>,
-    /// Its `syscall`.
+    /// Its file `syscall` in /proc.
     call: Option<File>,
-    /// What it did in the last sample.
+    /// What the thread did in the last sample.
     doing: Option<State>,
     ran: Option<ThreadTimes>,
-    /// Its stack in the last sample; it stays the same while the thread does not run.
+    /// Its stack in the last sample. As long as the thread does not run, the stack stays the same.
     stack: Option<(u64, Rc<[Number]>)>,
     seen: ThreadSeen,
     _room: Share,
 }
 
-/// State and room that the processes share.
+/// State and room that all processes share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) functions: Functions,
@@ -55,15 +55,15 @@ pub(super) struct Shared {
     threads: Budget,
 }
 
-/// The most threads that we sample, over all processes. Each has two files open.
+/// The most threads that we sample, over all processes. Each has two open files.
 const THREADS_OF_ALL: usize = 1 << 15;
-/// The most threads that have ended and are still reported.
+/// The most ended threads that are still reported.
 const ENDED: usize = 1 << 16;
 
 impl Default for Shared {
     fn default() -> Self {
         let files = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
-        // The other descriptors are for everything else.
+        // Three quarters of the descriptors are left for everything else.
         let threads = files.map_or(THREADS_OF_ALL, |files| (files / 4).min(THREADS_OF_ALL));
         Self {
             functions: Functions::default(),
@@ -74,7 +74,7 @@ impl Default for Shared {
     }
 }
 
-/// The stacks of a process with a CPython.
+/// The Python stacks of a process.
 #[derive(Debug)]
 pub(super) struct Stacks {
     pid: Pid,
@@ -87,13 +87,13 @@ pub(super) struct Stacks {
     codes: Codes,
     numbers: Threads,
     threads: HashMap<Pid, ThreadNow>,
-    /// Room for those.
+    /// The room for threads.
     room: Budget,
-    /// States of threads that do not exist, for example those that a fork left behind.
+    /// Thread states without a thread, such as those that a fork has left behind.
     of_none: HashSet<ThreadState>,
     /// How many threads the last sample left to the next one.
     left: usize,
-    /// The state of the first of them.
+    /// The address of the first state that was left to the next sample.
     next: Option<u64>,
     pub(super) counts: Counts,
 }
@@ -108,19 +108,19 @@ pub(super) struct Counts {
     pub(super) ran_dropped: Nanos,
 }
 
-/// Why there are no stacks.
+/// Why the stacks of a process cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoStacks {
-    /// It does not run a CPython.
+    /// The process does not run a CPython.
     #[error("it runs no CPython")]
     NoPython,
-    /// It runs one with an unknown layout.
+    /// The process runs a CPython whose layout is unknown.
     #[error("where CPython {0} keeps its stacks is not known")]
     UnknownVersion(PythonVersion),
-    /// The interpreter was stripped of `_PyRuntime`.
+    /// The interpreter's file has no symbol `_PyRuntime`: it was stripped.
     #[error("its CPython {0} does not tell where its stacks are (no symbol _PyRuntime)")]
     NoRuntime(PythonVersion),
-    /// It cannot be inspected.
+    /// The process cannot be inspected.
     #[error("it cannot be looked into: {0}")]
     Process(String),
 }
@@ -129,7 +129,7 @@ impl Stacks {
     /// Finds the interpreter of a process.
     ///
     /// # Errors
-    /// There are no readable stacks. Returns the interpreter's file as well, if there is one.
+    /// The stacks cannot be read. Also returns the interpreter's file, if there is one.
     pub(super) fn open(
         process: &Process,
         shared: &mut Shared,
@@ -190,7 +190,7 @@ impl Stacks {
         Err((NoStacks::NoPython, None))
     }
 
-    /// The facts about the interpreter.
+    /// Facts about the interpreter.
     pub(super) fn of_interpreter(&self) -> InterpreterSeen {
         self.seen.clone()
     }
@@ -216,7 +216,8 @@ impl Stacks {
             if self.threads.len() >= THREADS_OF_ALL {
                 break;
             }
-            // A thread without an open file is sampled anyway, each time from scratch.
+            // If its files are not open, a thread is sampled anyway, each time without knowledge from the
+            // last sample.
             let mut room = self.room.share(1);
             let has_room = room.take(1);
             let open = |name: &str| {
@@ -237,7 +238,7 @@ impl Stacks {
         }
     }
 
-    /// Samples all stacks, as long as it may. Returns whether it finished.
+    /// Samples the stacks of all threads, as long as `may_go_on` allows it. Returns whether it finished.
     pub(super) fn look(
         &mut self,
         process: &Process,
@@ -245,7 +246,7 @@ impl Stacks {
         may_go_on: &mut dyn FnMut() -> bool,
     ) -> bool {
         self.look_while(process, shared, may_go_on);
-        // Other code needs the room.
+        // Frees the memory, as other code needs the room.
         self.memory.forget();
         self.left == 0
     }
@@ -262,8 +263,8 @@ impl Stacks {
             self.counts.dropped += 1;
             return;
         };
-        // Threads that started since the last update: update once per sample, and not again for a state
-        // without a thread.
+        // If there is a new state, a thread may have started since the last update. We update the list once,
+        // and remember states that still have no thread, so that they cause no further update.
         let is_new =
             |of: &mut Self, state: &ThreadState| !of.of_none.contains(state) && of.thread(*state).is_none();
         if threads.iter().any(|state| is_new(self, state)) {
@@ -275,7 +276,7 @@ impl Stacks {
             }
             self.of_none.extend(of_none);
         }
-        // Those for which the last sample had no time come first.
+        // Begins with the threads for which the last sample had no time.
         let first = threads.iter().position(|state| Some(state.address) == next);
         threads.rotate_left(first.unwrap_or(0));
         let mut done: HashSet<Pid> = HashSet::new();
@@ -287,17 +288,17 @@ impl Stacks {
                 return;
             }
             let Some(thread) = self.thread(*state) else { continue };
-            // A thread with states in several interpreters executes code in one of them.
+            // A thread may have states in several interpreters. It executes code in one of them.
             if !done.contains(&thread) && self.look_at(thread, state.address, &mut shared.functions) {
                 done.insert(thread);
             }
         }
     }
 
-    /// Returns whether it executes Python code.
+    /// Samples a thread. Returns whether it executes Python code.
     fn look_at(&mut self, thread: Pid, state: u64, functions: &mut Functions) -> bool {
         let Some(now) = self.threads.get_mut(&thread) else {
-            // There was no room for it.
+            // There was no room for this thread.
             self.counts.missed += 1;
             return true;
         };
@@ -308,7 +309,7 @@ impl Stacks {
             |(ran, before): (ThreadTimes, ThreadTimes)| (ran.ran, ran.began) != (before.ran, before.began);
         let is_same = both.is_some_and(|both| !has_run(both));
         now.ran = ran;
-        // One that waited, and has not run since, still waits. Where it cannot be told, it works.
+        // A thread that waited, and has not run since, still waits. If we cannot know, it counts as working.
         let waits = now.doing.filter(|doing| is_same && *doing != State::Works);
         let read = || now.call.as_ref().and_then(|call| State::read(call, &self.seen));
         let doing = waits.or_else(read).unwrap_or(State::Works);
@@ -343,13 +344,13 @@ impl Stacks {
         true
     }
 
-    /// The thread of a state, by our own numbers.
+    /// The thread of a state, by our own thread ids.
     fn thread(&mut self, state: ThreadState) -> Option<Pid> {
         let by_number = state.number.and_then(|number| self.numbers.by_number(number));
         by_number.or_else(|| self.numbers.by_description(self.memory.source(), state.description))
     }
 
-    /// The process has ended, or the sampling ends.
+    /// Ends sampling of this process: it has ended, or the whole sampling ends.
     pub(super) fn end(self, shared: &mut Shared) -> Counts {
         for (thread, now) in self.threads {
             shared.has_ended(ThreadOf { process: self.pid, thread }, now.seen);

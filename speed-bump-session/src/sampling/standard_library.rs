@@ -1,4 +1,4 @@
-//! Where an interpreter's standard library may be, by the files that its process maps.
+//! Finds folders that may contain an interpreter's standard library, from the files that its process maps.
 
 use std::{
     collections::BTreeSet,
@@ -8,20 +8,21 @@ use std::{
 
 use crate::python::version::PythonVersion;
 
-/// The folder of the standard library's own extensions.
+/// The folder with the extensions of the standard library.
 const EXTENSIONS: &str = "lib-dynload";
-/// How far above the interpreter a prefix may be: `libpython3.11.so` lies in lib/x86_64-linux-gnu.
+/// How many levels above the interpreter a prefix may be. For example, `libpython3.11.so` lies in
+/// lib/x86_64-linux-gnu.
 const ABOVE: usize = 4;
 
-/// The folders in which it may be, of an interpreter at `program` (a program or `libpython`), in a process
-/// that maps these files.
+/// Folders that may contain the standard library of an interpreter. `program` is the path of the interpreter
+/// (a program or `libpython`), and the process maps these files.
 pub(super) fn folders<'a>(
     program: &Path,
     version: PythonVersion,
     mapped: impl Iterator<Item = &'a Path>,
 ) -> Vec<PathBuf> {
     let name = format!("python{}.{}", version.major, version.minor);
-    // /usr/bin/python3.11 has /usr/lib/python3.11. The root is no prefix.
+    // The standard library of /usr/bin/python3.11 is /usr/lib/python3.11. The root folder is no prefix.
     let prefixes = program.ancestors().skip(1).take(ABOVE).filter(|folder| folder.parent().is_some());
     let of_prefix = |prefix: &Path| {
         let folders = [prefix.join("lib").join(&name), prefix.join("lib64").join(&name), prefix.join(&name)];

@@ -1,21 +1,21 @@
-//! Whether a thread works or waits at the moment, by its `syscall` in /proc.
+//! Finds out whether a thread works or waits at the moment, from its file `syscall` in /proc.
 
 use std::{fs::File, os::unix::fs::FileExt as _};
 
 use super::profile::InterpreterSeen;
 
-/// Bytes of a thread's `syscall`: a number, six arguments and two addresses.
+/// The most bytes of the file `syscall`: a number, six arguments and two addresses.
 const BYTES: usize = 256;
-/// What a thread waits in, if its system call is none of [`CALLS`].
+/// What a thread waits for if its system call is none of [`CALLS`].
 const OTHER: &str = "a system call";
-/// A thread that is blocked outside of system calls, as in a page fault.
+/// What a thread waits for that is blocked outside of system calls, as in a page fault.
 const NO_CALL: &str = "memory or a tracer";
-/// A futex that belongs to the interpreter itself.
+/// What a thread waits for at a futex of the interpreter itself.
 const INTERPRETER: &str = "the interpreter's lock";
-/// Any other futex.
+/// What a thread waits for at any other futex.
 const LOCK: &str = "a lock";
 
-/// System calls in which threads wait, and what the user reads.
+/// System calls in which threads wait, and what the user reads for each.
 const CALLS: &[(libc::c_long, &str)] = &[
     (libc::SYS_clock_nanosleep, "sleep"),
     (libc::SYS_nanosleep, "sleep"),
@@ -46,14 +46,14 @@ const CALLS: &[(libc::c_long, &str)] = &[
     (libc::SYS_io_getevents, "the disk"),
     (libc::SYS_io_uring_enter, "io_uring"),
 ];
-/// Those that only this architecture has.
+/// System calls that only this architecture has.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[(libc::c_long, &str)] =
     &[(libc::SYS_epoll_wait, "epoll"), (libc::SYS_poll, "poll"), (libc::SYS_select, "select")];
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[(libc::c_long, &str)] = &[];
 
-/// Those that only sleep if they wait for no descriptor, as `time.sleep` does up to 3.10.
+/// System calls that only sleep if they wait for no descriptor. `time.sleep` used them up to 3.10.
 #[cfg(target_arch = "x86_64")]
 const SELECTS: &[libc::c_long] = &[libc::SYS_select, libc::SYS_pselect6];
 #[cfg(not(target_arch = "x86_64"))]
@@ -62,14 +62,14 @@ const SELECTS: &[libc::c_long] = &[libc::SYS_pselect6];
 /// What a thread does at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It has a processor, or waits for one.
+    /// The thread has a processor, or waits for one.
     Works,
-    /// It waits, in what.
+    /// The thread waits for this.
     Waits(&'static str),
 }
 
 impl State {
-    /// Reads an open `syscall`; `None` if the thread has ended, or we may not read it.
+    /// Reads an open file `syscall`; `None` if the thread has ended, or we may not read the file.
     pub(super) fn read(file: &File, interpreter: &InterpreterSeen) -> Option<Self> {
         let mut text = [0; BYTES];
         let read = file.read_at(&mut text, 0).ok()?;
@@ -77,7 +77,7 @@ impl State {
     }
 }
 
-/// The text of a `syscall` (proc_pid_syscall(5)).
+/// Parses the text of a file `syscall` (proc_pid_syscall(5)).
 fn parse(text: &str, is_interpreters: impl Fn(u64) -> bool) -> Option<State> {
     let mut words = text.split_ascii_whitespace();
     let first = words.next()?;

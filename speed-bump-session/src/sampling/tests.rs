@@ -1,4 +1,4 @@
-//! Sampling of real processes.
+//! Tests sampling with real processes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -36,7 +36,7 @@ print('ready', flush=True)
 loop(Work())
 ";
 
-/// On every version here, the stacks are where the layouts say.
+/// With every version that is installed here, the layouts must lead to the stacks.
 #[test]
 fn functions_of_every_python_are_seen_with_their_shares() {
     side_by_side::on_each(&pythons::from(3, 8), |python| {
@@ -51,11 +51,11 @@ fn functions_of_every_python_are_seen_with_their_shares() {
         let (often, seldom) = (of(&name("often")), of(&name("seldom")));
         let (Some(often), Some(seldom)) = (often, seldom) else { unreachable!("{}", all()) };
         assert_eq!((often.file.to_str(), often.line), (Some("<string>"), Some(5)), "{}", all());
-        // 3 to 1, with room for a busy machine.
+        // The true ratio is 3 to 1. The bounds leave room for a busy machine.
         let of_both = often.own as f64 / (often.own + seldom.own) as f64;
         assert!((0.5..0.95).contains(&of_both), "{of_both}: {}", all());
         assert!(profile.samples > 0 && profile.dropped * 4 < profile.samples, "{}", all());
-        // Their caller is on every stack that they are on, and waits are sampled too.
+        // Whenever they are on a stack, their caller is too. Samples also include waits.
         let caller = of("loop").unwrap();
         assert!(caller.anywhere >= often.own + seldom.own, "{}", all());
         assert!(caller.own < often.own, "{}", all());
@@ -78,8 +78,7 @@ while True:
     time.sleep(0.01)
 ";
 
-/// Two threads that wait for one lock are found: up to 3.12 they share a futex, and from 3.13 on each thread
-/// has its own.
+/// Two threads wait for one lock. Up to 3.12 they share a futex; from 3.13 on each thread has its own.
 #[test]
 fn threads_that_wait_for_one_lock_are_seen_to() {
     for python in pythons::from(3, 8).into_iter().filter(|python| python.minor() <= 12) {
@@ -97,7 +96,7 @@ fn threads_that_wait_for_one_lock_are_seen_to() {
     }
 }
 
-/// If samples cost too much, they come less often.
+/// If samples cost too much, they become less frequent.
 #[test]
 fn looks_that_cost_too_much_come_less_often() {
     let interval = Nanos(10_000_000);
@@ -135,7 +134,7 @@ while True:
     sleeps()
 ";
 
-/// Stacks tell work from waits, and what a thread waited in.
+/// For each stack, samples tell work from waits, and give what a thread waited for.
 #[test]
 fn work_is_told_from_waits_on_each_stack() {
     side_by_side::on_each(&pythons::from(3, 8), |python| {
@@ -154,10 +153,10 @@ fn work_is_told_from_waits_on_each_stack() {
         let all = || format!("{python}: {profile:#?}");
         let (works, slept) = of("works");
         assert!(works > slept && works > 5, "{}", all());
-        // A thread that woke may wait for a processor.
+        // A thread that has woken up may still wait for a processor.
         let (works, slept) = of("sleeps");
         assert!(slept > works && slept > 5, "{}", all());
-        // The interpreter's own files tell where its standard library is.
+        // The paths of the interpreter's files lead to its standard library.
         let interpreter = profile.interpreters.get(&running.pid()).unwrap();
         let has_os = interpreter.standard_library.iter().any(|folder| folder.join("os.py").exists());
         assert!(has_os, "{}", all());

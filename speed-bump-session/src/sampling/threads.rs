@@ -1,5 +1,5 @@
-//! Identifies a thread of a process: by its id in the process's PID namespace, or by its C library's
-//! descriptor.
+//! Identifies a thread of a process: by its id in the process's PID namespace, or by the C library's
+//! descriptor for the thread.
 
 use std::collections::HashMap;
 
@@ -8,18 +8,18 @@ use rustix::fs::OFlags;
 use super::memory::{OfProcess, Source};
 use crate::{process::Process, units::Pid};
 
-/// Bytes at the start of a thread's descriptor that we search for its id.
+/// How many bytes at the start of a thread's descriptor we search for its id.
 const DESCRIPTION: usize = 1_024;
-/// Its offset in glibc's `struct pthread`: nptl/descr.h, on x86-64 and on aarch64. Other libraries have it
-/// elsewhere.
+/// The offset of the id in glibc's `struct pthread` (nptl/descr.h), on x86-64 and on aarch64. Other C
+/// libraries have it elsewhere.
 const GLIBC: usize = if cfg!(target_arch = "x86_64") { 720 } else { 208 };
 
-/// The threads of a process, by our own numbers.
+/// The threads of a process, by our own thread ids.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
-    /// By their ids in their own namespace.
+    /// Our own thread id for each id in the process's namespace.
     numbers: HashMap<u64, Pid>,
-    /// Offset of that id in the C library's descriptor of a thread.
+    /// The offset of the id in the C library's descriptor for a thread.
     number_at: Option<usize>,
 }
 
@@ -34,7 +34,7 @@ impl Threads {
         self.numbers = threads.iter().map(|thread| (number(*thread), *thread)).collect();
     }
 
-    /// The thread with this id in its namespace.
+    /// The thread with this id in the process's namespace.
     pub(super) fn by_number(&self, number: u64) -> Option<Pid> {
         self.numbers.get(&number).copied()
     }
@@ -42,7 +42,7 @@ impl Threads {
     /// The thread whose descriptor is at this address (`pthread_self`).
     pub(super) fn by_description<S: Source>(&mut self, source: &mut S, address: u64) -> Option<Pid> {
         let mut bytes = [0; DESCRIPTION];
-        // The descriptor may reach to the end of its mapping.
+        // The mapping may end before the descriptor's last bytes.
         let read = source.read(address, &mut bytes);
         let number = |at: usize| {
             let bytes = bytes.get(..read)?.get(at..at + 4)?.try_into().ok()?;
@@ -60,7 +60,7 @@ impl Threads {
     }
 }
 
-/// The threads of a process now, by their thread pointers.
+/// Finds the present threads of a process by their thread pointers.
 #[derive(Debug)]
 pub struct ByPointer {
     process: Pid,
@@ -68,7 +68,7 @@ pub struct ByPointer {
 }
 
 impl ByPointer {
-    /// For this process; empty if it has ended.
+    /// Takes the threads of this process. There are none if it has ended.
     pub fn new(process: &Process) -> Self {
         let mut threads = Threads::default();
         threads.set(process, &process.thread_ids().unwrap_or_default());
@@ -101,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    /// The memory of a made-up process.
+    /// The memory of an invented process.
     struct Bytes(Vec<u8>);
 
     impl Source for Bytes {
@@ -121,7 +121,7 @@ mod tests {
         let mut description = vec![0; 2_000];
         description[GLIBC..GLIBC + 4].copy_from_slice(&12_u32.to_ne_bytes());
         assert_eq!(threads.by_description(&mut Bytes(description.clone()), 0), Some(thread));
-        // At the same offset in each, or nowhere.
+        // The id must be at the same offset in each descriptor.
         assert_eq!(threads.by_description(&mut Bytes(description.split_off(4)), 0), None);
         assert_eq!(threads.by_description(&mut Bytes(Vec::new()), 0), None);
     }

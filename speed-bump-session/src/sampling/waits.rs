@@ -14,14 +14,14 @@ use crate::{
     units::Nanos,
 };
 
-/// The most threads, over all processes: each has two files open.
+/// The most threads, over all processes. Each has two open files.
 const THREADS: usize = 128;
 /// The most locks of a thread that we count.
 const LOCKS: usize = 64;
-/// Bytes of a thread's `syscall` in /proc.
+/// The most bytes of a thread's file `syscall` in /proc.
 const TEXT: usize = 256;
-/// `futex` (include/uapi/asm-generic/unistd.h, arch/x86/entry/syscalls/syscall_64.tbl). `futex_waitv` has a
-/// list of them.
+/// The number of `futex` (include/uapi/asm-generic/unistd.h, arch/x86/entry/syscalls/syscall_64.tbl).
+/// `futex_waitv` takes a list of futexes, which we do not read.
 const FUTEX: u64 = if cfg!(target_arch = "x86_64") { 202 } else { 98 };
 
 /// A thread whose waits we sample.
@@ -34,7 +34,7 @@ struct Waiting {
     locks: BTreeSet<u64>,
 }
 
-/// The waits of the threads of all processes.
+/// The waits of threads, over all processes.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     threads: BTreeMap<ThreadOf, Waiting>,
@@ -61,17 +61,17 @@ impl Waits {
         for waiting in self.threads.values_mut().filter(|of| of.locks.len() < LOCKS) {
             let Some(file) = &waiting.call else { continue };
             let mut text = [0; TEXT];
-            // A thread that has ended leaves nothing to read.
+            // For a thread that has ended, there is nothing to read.
             let read = file.read_at(&mut text, 0).unwrap_or(0);
             let call = text.get(..read).and_then(|text| str::from_utf8(text).ok());
             waiting.locks.extend(call.and_then(futex));
         }
     }
 
-    /// Reads the times of all threads up to now.
+    /// Reads the times of all threads now.
     pub(super) fn take_times(&mut self) {
         for waiting in self.threads.values_mut() {
-            // One that has ended keeps its former times.
+            // A thread that has ended keeps its last times.
             let now = waiting.times.as_ref().and_then(ThreadTimes::read);
             waiting.latest = now.or(waiting.latest);
         }
@@ -91,7 +91,7 @@ impl Waits {
     }
 }
 
-/// The address of the futex that a thread waits on, by its `syscall` (proc_pid_syscall(5)).
+/// The address of the futex on which a thread waits, from its file `syscall` (proc_pid_syscall(5)).
 fn futex(call: &str) -> Option<u64> {
     let mut fields = call.split_ascii_whitespace();
     let number: u64 = fields.next()?.parse().ok()?;

@@ -1,7 +1,7 @@
-//! From a runtime to its threads, and from a thread to its code objects.
+//! Finds the threads of a Python runtime, and the code objects on a thread's stack.
 //!
-//! The process keeps running, and may be hostile: everything that we read is bounded, and unreadable data is
-//! dropped.
+//! The process keeps running, and may be hostile. So everything that we read is bounded, and unreadable data
+//! is dropped.
 
 use super::{
     code::Codes,
@@ -10,37 +10,38 @@ use super::{
     memory::{Moment, Source, word},
 };
 
-/// The most interpreters of a process that we visit.
+/// The most interpreters that we visit in a process.
 const INTERPRETERS: usize = 64;
-/// The most threads of a process that we visit.
+/// The most threads that we visit in a process.
 pub(super) const THREADS: usize = 2_048;
-/// The most frames of a stack that we read, the innermost first.
+/// The most frames that we read of a stack, the innermost first.
 pub(super) const FRAMES: usize = 256;
-/// Frames without Python code are skipped; a stack has no more of them than of others.
+/// The most frames of a stack, including those without Python code. Those are skipped, and are never more
+/// than the others.
 const ALL_FRAMES: usize = 2 * FRAMES;
-/// From this owner on a frame has no Python code (`FRAME_OWNED_BY_CSTACK` or `_INTERPRETER`).
+/// A frame with this owner or a greater one has no Python code (`FRAME_OWNED_BY_CSTACK` or `_INTERPRETER`).
 const NO_CODE: u8 = 3;
-/// How often a stack is read that changes meanwhile. What a thread ran since the sample before belongs to no
-/// function if none of these can be used. Beside other programs that may be a large part of the time: they
-/// keep us from sampling, and let a stack change between two reads of it.
+/// How often we read a stack again if it changes while we read it. If no read is usable, the time that the
+/// thread ran since its last sample belongs to no function. Beside other programs this may be a large part of
+/// the time: they keep us from sampling, and let a stack change between two reads of it.
 const READS: usize = 4;
-/// References on the interpreter's stack have a tag in their low bits (3.14).
+/// From 3.14 on, references on the interpreter's stack have a tag in their low bits.
 const TAG: u64 = 7;
 
-/// A thread state.
+/// The state of a thread in Python's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ThreadState {
     pub(super) address: u64,
-    /// As in [`ThreadLayout`](super::layout::ThreadLayout).
+    /// See [`ThreadLayout`](super::layout::ThreadLayout).
     pub(super) description: u64,
     pub(super) number: Option<u64>,
 }
 
-/// An inconsistent stack: it changed during the read, or its memory lies.
+/// The error for an inconsistent stack: it changed while we read it, or the process has put wrong data there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Torn;
 
-/// All thread states of all interpreters.
+/// The thread states in all interpreters.
 pub(super) fn threads<S: Source>(
     memory: &mut Moment<S>,
     layout: &Layout,
@@ -60,7 +61,7 @@ pub(super) fn threads<S: Source>(
                 Some(offset) => Some(memory.word(at(thread, offset)?).ok_or(Torn)?),
                 None => None,
             };
-            // More than there can be: the list is a loop.
+            // There cannot be more: the list must be a loop.
             if found.len() == THREADS {
                 return Err(Torn);
             }
@@ -72,8 +73,8 @@ pub(super) fn threads<S: Source>(
     Ok(found)
 }
 
-/// The addresses of the code objects on a thread's stack, the innermost first. Empty if it executes no Python
-/// code.
+/// The addresses of the code objects on a thread's stack, the innermost first. Empty if the thread executes
+/// no Python code.
 pub(super) fn stack<S: Source>(
     memory: &mut Moment<S>,
     layout: &Layout,
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
     use crate::{bounds::Budget, python::version::PythonVersion};
 
-    /// Words at small addresses, so that random ones lead to each other.
+    /// Memory of words at small addresses, so that random words often contain addresses of others.
     #[derive(Debug)]
     struct Words(Vec<u64>);
 
@@ -153,7 +154,8 @@ mod tests {
     fn frames_are_followed_to_the_first() {
         let layout = Layout::for_version(PythonVersion::new(3, 12)).unwrap();
         let mut words = vec![0; 512];
-        // The thread's cframe, whose first word leads to the frame; that frame's caller has no code.
+        // The first word of the thread's cframe leads to its frame. The caller of that frame has no Python
+        // code.
         words[7] = BASE + 0x200;
         words[0x40] = BASE + 0x400;
         let mut frame = |at: usize, previous: u64, code: u64, owner: u64| {
@@ -166,7 +168,7 @@ mod tests {
         frame(0x600, 0, 0x9001, 1);
         let mut memory = Moment::new(Words(words.clone()));
         assert_eq!(stack(&mut memory, &layout, BASE), Ok(vec![0x7000, 0x9000]));
-        // A frame that leads back to itself is invalid.
+        // A frame whose caller is the frame itself is invalid.
         words[0x600 / 8 + 1] = BASE + 0x400;
         assert_eq!(stack(&mut Moment::new(Words(words.clone())), &layout, BASE), Err(Torn));
         // A thread without frames.
@@ -174,7 +176,7 @@ mod tests {
         assert_eq!(stack(&mut Moment::new(Words(words)), &layout, BASE), Ok(Vec::new()));
     }
 
-    /// Memory that is another one at each read, and stays at the last.
+    /// Memory that has other contents at each read. The last contents stay.
     struct Changing(Vec<Words>);
 
     impl Source for Changing {
@@ -202,7 +204,7 @@ mod tests {
     }
 
     proptest! {
-        /// For any contents of memory, it ends, within bounds.
+        /// Whatever the memory contains, reading ends, within bounds.
         #[test]
         fn no_memory_hangs_or_panics(
             words in prop::collection::vec(

@@ -1,4 +1,5 @@
-//! How often each stack was seen, by thread: from it follows which function of a set is the innermost one.
+//! Counts how often each stack was sampled in each thread. This shows which function of a set is the
+//! innermost one.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,9 +12,9 @@ use super::{
     state::State,
 };
 
-/// The most stacks that we keep.
+/// The most stacks that we store.
 const STACKS: usize = 1 << 15;
-/// The most frames of all of them together.
+/// The most frames that we store, over all stacks.
 const FRAMES: usize = 1 << 20;
 
 /// The counts of a stack.
@@ -23,12 +24,12 @@ struct Tally {
     waits: BTreeMap<&'static str, u64>,
 }
 
-/// The stacks of all processes. One for which there is no room is not in it.
+/// The stacks of all processes. Stacks for which there was no room are left out.
 #[derive(Debug, Default)]
 pub(super) struct WholeStacks {
     stacks: HashMap<(ThreadOf, Rc<[Number]>), Tally>,
     frames: usize,
-    /// Samples of stacks without room.
+    /// The number of samples of stacks that are left out.
     left_out: u64,
 }
 
@@ -50,12 +51,12 @@ impl WholeStacks {
         }
     }
 
-    /// Samples of stacks for which there was no room.
+    /// The number of samples of stacks for which there was no room.
     pub(super) fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// The results, in which `places` has the place of each function by its number.
+    /// The results. `places` has the position of each function in the results, by the function's number.
     pub(super) fn seen(self, places: &[u32]) -> Vec<StackSeen> {
         let place = |number: &Number| places.get(usize::try_from(number.ok()?).ok()?).copied();
         let seen = |((thread, stack), Tally { works, waits }): ((ThreadOf, Rc<[Number]>), Tally)| StackSeen {

@@ -1,10 +1,10 @@
-//! What a session's bound left out.
+//! Reports the delays that a session's bound has left out.
 
 use super::report::TargetReport;
 use crate::policy::DelayBound;
 
-/// What to tell of the calls that the bound left without their delay; `None` if there are none. `bound`: what
-/// it is now.
+/// A warning about calls whose delays the bound left out; `None` if there are none. `bound` is the present
+/// bound.
 pub(crate) fn warning(targets: &[TargetReport], bound: Option<DelayBound>) -> Option<String> {
     let sum = |of: fn(&TargetReport) -> u64| {
         targets.iter().fold(0_u64, |sum, target| sum.saturating_add(of(target)))

@@ -10,7 +10,7 @@ pub(crate) fn by(caller: &SelectedFunction, times: PairTimes) -> CallerReport {
     CallerReport::new(caller.name.clone(), caller.file.clone(), caller.line, times)
 }
 
-/// The warning about calls that belong to no pair.
+/// The warning about calls without a pair of caller and function.
 pub(crate) fn without_caller(calls: u64) -> Option<String> {
     (calls > 0).then(|| {
         format!(

@@ -1,24 +1,24 @@
 //! Recognises impossible numbers.
 //!
-//! A helper's counts are in memory that its process can write. We cannot detect numbers that are merely
-//! wrong, but we can detect these.
+//! The counts of a helper are in memory that its process can write. If numbers are wrong but possible, we
+//! cannot detect that.
 
 use std::time::Duration;
 
 use super::report::FunctionReport;
 use crate::units::Nanos;
 
-/// Processors that a machine can have (`NR_CPUS`, arch/x86/Kconfig).
+/// The most processors that a machine can have (`NR_CPUS`, arch/x86/Kconfig).
 const PROCESSORS: u64 = 8_192;
-/// Threads that a machine can have (`PID_MAX_LIMIT`, include/linux/threads.h).
+/// The most threads that a machine can have (`PID_MAX_LIMIT`, include/linux/threads.h).
 const THREADS: u64 = 1 << 22;
 
-/// The warning about these functions after a session of this length, if there is one.
+/// The warning about functions with impossible numbers, after a session of this length.
 pub(crate) fn warning<'a>(
     functions: impl Iterator<Item = &'a FunctionReport>,
     duration: Duration,
 ) -> Option<String> {
-    // The last delays may not be over yet.
+    // The last delays may end after the session.
     let ns = Nanos::from(duration).0.saturating_add(Nanos::MAX_DELAY.0);
     let most = Most { calls: ns.saturating_mul(PROCESSORS), time: Nanos(ns.saturating_mul(THREADS)) };
     let mut wrong = functions.filter(|function| most.is_exceeded_by(function));
@@ -38,9 +38,9 @@ pub(crate) fn warning<'a>(
 
 /// The greatest possible values.
 struct Most {
-    /// Each takes at least a nanosecond of a processor.
+    /// A call takes at least a nanosecond of a processor.
     calls: u64,
-    /// Each thread can have the length of the session.
+    /// Each thread can have calls for the whole length of the session.
     time: Nanos,
 }
 
