@@ -1,8 +1,8 @@
-//! Bounds on what we read of a target.
+//! Bounds on what we read from a target.
 //!
-//! The loader runs as root, and the target's owner wrote what it reads of a process: names, tables, maps,
-//! lists. Bounds that several readers share are here, each with its reason. Bounds of one format are beside
-//! its reader. A reader leaves out what is beyond a bound, and says so once.
+//! The loader runs as root, and the target's owner controls what it reads from a process: names, tables,
+//! maps, lists. Bounds that several readers share are here, each with its reason. The bound of a single
+//! format is beside its reader. A reader leaves out what is beyond a bound, and reports that once.
 
 use std::sync::{
     Arc,
@@ -10,32 +10,32 @@ use std::sync::{
 };
 
 pub use speed_bump_names::NAME_BYTES;
-/// Bytes of the names that one process may report in a session: 65,536 functions with 256 bytes each.
+/// The most bytes of names that one process may report in a session: 65,536 functions with 256 bytes each.
 pub const NAMES_OF_PROCESS: usize = 16 << 20;
-/// Bytes of the names that a session keeps of functions that appear after the attach: 100,000 functions with
-/// 160 bytes each, times two.
+/// The most bytes of names that a session stores for functions that appear after the attach: 100,000
+/// functions with 160 bytes each, times two.
 pub const NAMES_OF_SESSION: usize = 32 << 20;
-/// Bytes of one process's plan: 100,000 functions with 1,300 bytes of names, path and site each. One file may
-/// take half of it.
+/// The most bytes of one process's plan: 100,000 functions with 1,300 bytes for names, path and site each.
+/// One file may take half of it.
 pub const PLAN_BYTES: usize = 128 << 20;
 
-/// Number of targets without a match for which we say why, and which name is close. For each we compare all
-/// names in the process. A user does not read more of them.
+/// For how many targets that select nothing we explain why, with similar names. Each takes a comparison with
+/// all names in the process. A user does not read more.
 pub const TARGETS_EXPLAINED: usize = 20;
 
-/// Returns the start of a text, at most `bytes` long, and whether that is all of it.
+/// The start of a text, at most `bytes` long. Also returns whether this is the whole text.
 pub fn cut(text: &str, bytes: usize) -> (&str, bool) {
     let end = text.floor_char_boundary(bytes);
     (text.get(..end).unwrap_or(text), end == text.len())
 }
 
-/// A number of bytes or entries that several users share.
+/// Room for bytes or entries that several users share.
 #[derive(Clone, Debug)]
 pub struct Budget {
     left: Arc<AtomicUsize>,
 }
 
-/// One user's part of a [`Budget`]; dropping it gives back what it took.
+/// One user's part of a [`Budget`]. Dropping this gives back the room that was taken.
 #[derive(Debug)]
 pub struct Share {
     budget: Budget,
@@ -49,14 +49,14 @@ impl Budget {
         Self { left: Arc::new(AtomicUsize::new(room)) }
     }
 
-    /// A share that takes at most `most`.
+    /// A share that can take at most `most`.
     pub fn share(&self, most: usize) -> Share {
         Share { budget: self.clone(), taken: 0, most }
     }
 }
 
 impl Share {
-    /// Takes `amount` if there is room for it.
+    /// Takes `amount`, if there is room for it.
     #[must_use]
     pub fn take(&mut self, amount: usize) -> bool {
         if self.taken.saturating_add(amount) > self.most {

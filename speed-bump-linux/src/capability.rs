@@ -1,4 +1,4 @@
-//! Capabilities of Linux, as far as they matter here.
+//! The capabilities of Linux that matter here.
 
 use std::fmt;
 
@@ -9,22 +9,22 @@ pub enum Capability {
     DacOverride,
     /// Reads files and directories whatever their permissions.
     DacReadSearch,
-    /// Looks into other users' processes.
+    /// Inspects other users' processes.
     SysPtrace,
-    /// Stands for [`Capability::Bpf`], [`Capability::Perfmon`] and [`Capability::CheckpointRestore`].
+    /// Includes [`Capability::Bpf`], [`Capability::Perfmon`] and [`Capability::CheckpointRestore`].
     SysAdmin,
-    /// Lifts limits on locked memory, which BPF maps count against before Linux 5.11.
+    /// Lifts limits on locked memory. Before Linux 5.11, BPF maps count as locked memory.
     SysResource,
     /// Loads tracing programs and, in many kernels, opens uprobes (since Linux 5.8).
     Perfmon,
     /// Loads BPF programs and creates maps (since Linux 5.8).
     Bpf,
-    /// Opens mapped files through /proc/PID/map_files, deleted ones included (since Linux 5.9).
+    /// Opens mapped files through /proc/PID/map_files, even deleted ones (since Linux 5.9).
     CheckpointRestore,
 }
 
 impl Capability {
-    /// Its bit number (include/uapi/linux/capability.h).
+    /// The number of its bit (include/uapi/linux/capability.h).
     pub const fn number(self) -> u32 {
         match self {
             Self::DacOverride => 1,
@@ -43,7 +43,7 @@ impl Capability {
         set & (1 << self.number()) != 0
     }
 
-    /// Whether CAP_SYS_ADMIN does as well.
+    /// Whether CAP_SYS_ADMIN includes it.
     pub(crate) const fn is_part_of_sys_admin(self) -> bool {
         matches!(self, Self::Perfmon | Self::Bpf | Self::CheckpointRestore)
     }

@@ -1,14 +1,15 @@
-//! How errors state their causes: once.
+//! How errors give their causes: each cause once.
 //!
-//! Our own error types write everything in `Display`, the cause included, and `source()` returns nothing. So
-//! an error reads the same in a message, in a log line and at the end of a chain. Hence `#[error("…: {0}")]`
-//! goes without `#[from]`, which would make the field a source. A field named `source` is written `r#source`,
-//! since thiserror takes any field of that name for the source. tests/cli/error_messages.rs checks this.
-//! Errors of other crates often leave the cause to `source()`: [`with_causes`] joins the two.
+//! Our own error types write everything in `Display`, including the cause, and `source()` returns nothing. So
+//! an error has the same text in a message, in a log line, and at the end of a chain. This is why
+//! `#[error("…: {0}")]` comes without `#[from]`, which would make the field a source. A field named `source`
+//! is written `r#source`, since thiserror takes any field of that name as the source.
+//! tests/cli/error_messages.rs checks this. Errors of other crates often leave the cause to `source()`:
+//! [`with_causes`] joins the two.
 
 use std::error::Error;
 
-/// Writes an error of another crate with all its causes on one line, each once.
+/// An error of another crate with all its causes on one line, each once.
 pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

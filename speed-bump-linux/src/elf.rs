@@ -1,23 +1,24 @@
-//! ELF files: function symbols, where they lie in the file, and USDT probes.
+//! ELF files: function symbols, their offsets in the file, and USDT probes.
 //!
-//! Uprobes attach to file offsets, users write names; this module turns one into the other. It reads files
-//! only and never attaches. What it needs of a process (the value of a GOT slot) it gets from its caller.
+//! Uprobes attach to file offsets, and users write names. This module turns names into offsets. It only reads
+//! files, and never attaches. If it needs something from a process (the value of a GOT slot), the caller
+//! provides it.
 //!
 //! # Files that change under us
 //!
 //! The files belong to production processes, may be gigabytes, and may be rewritten in place while we read.
-//! They are therefore not mapped: a file truncated under a mapping ends its reader with SIGBUS. Headers and
-//! the tables that a question needs (symbols, strings, notes, relocations) are copied with `pread`, each
-//! bounded by the size of the file and by [`TABLE_LIMIT`], and all together by what the file has on disk,
-//! since a sparse file can claim any size; the rest is never read. The cost follows the number of symbols,
-//! not the size of the file, just as it would with a mapping.
+//! So we do not map them: if a mapped file is truncated, SIGBUS ends its reader. We copy headers, and the
+//! tables that a question needs (symbols, strings, notes, relocations), with `pread`. The size of each is
+//! bounded by the size of the file and by [`TABLE_LIMIT`]. All together are bounded by what the file has on
+//! disk, since a sparse file can claim any size. The other parts of the file are never read. So the cost
+//! depends on the number of symbols and not on the size of the file, as it would with a mapping.
 //!
-//! # Where things are
+//! # The parts of this module
 //!
-//! [`ElfFile`] opens and checks a file; [`Segments`] translates addresses and offsets; [`Functions`] is
-//! the union of all symbol tables, with [`Refusal`] for symbols that cannot be probed; [`SymbolName`]
-//! demangles on demand; [`resolve_indirect`] follows an IFUNC in a process; [`UsdtProbes`] are the
-//! static probes. What differs between architectures is in [`Machine`].
+//! [`ElfFile`] opens and checks a file. [`Segments`] translates addresses and offsets. [`Functions`] is the
+//! union of all symbol tables, with a [`Refusal`] for each symbol that cannot be probed. [`SymbolName`]
+//! demangles when needed. [`resolve_indirect`] finds the code of an IFUNC in a process. [`UsdtProbes`] are
+//! the static probes. [`Machine`] contains the differences between architectures.
 
 pub mod debug_files;
 pub mod effort;

@@ -1,7 +1,8 @@
-//! Separate debug files: found by build id and by `.gnu_debuglink`, below the process's root, and checked to
+//! Finds separate debug files by build id and by `.gnu_debuglink`, below the process's root. Checks that they
 //! belong to the file.
 //!
-//! Where we search: GDB manual, "Debugging Information in Separate Files". No debuginfod.
+//! The places are those of the GDB manual, "Debugging Information in Separate Files". We do not use
+//! debuginfod.
 
 use std::{
     io,
@@ -16,11 +17,11 @@ use super::{
     tables::Tables,
 };
 
-/// Where distributions keep debug files.
+/// The folder where distributions put debug files.
 const DEBUG_DIRECTORY: &str = "/usr/lib/debug";
 
-/// Finds the debug files of `main`, whose path below `root` is `path`. Also returns an error for each file
-/// that was found and does not belong to it.
+/// Finds the debug files of `main`. The path of `main` below `root` is `path`. Also returns an error for each
+/// file that was found and does not belong to `main`.
 pub(super) fn find(
     main: &ElfFile,
     root: &Root,
@@ -61,7 +62,7 @@ pub(super) fn find(
         let global = Path::new(DEBUG_DIRECTORY).join(directory.strip_prefix("/").unwrap_or(directory));
         for directory in [directory.to_owned(), directory.join(".debug"), global] {
             let candidate = directory.join(&link.name);
-            // A link may name the file itself, which is not its debug file.
+            // A link may name the file itself, which is no debug file.
             if candidate != path && try_path(candidate, Some(&link)) {
                 break;
             }
@@ -81,8 +82,8 @@ fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Equal build ids are proof. Where one of the files has no build id, the link's checksum is the proof; for
-/// that we read the whole file.
+/// Checks that a debug file belongs to `main`. If both have build ids, these must be equal. Otherwise the
+/// checksum of the link must be right, for which we read the whole file.
 fn belongs(
     main: &ElfFile,
     build_id: Option<&[u8]>,
@@ -101,7 +102,7 @@ fn belongs(
     }
 }
 
-/// CRC-32 of the whole file, as `.gnu_debuglink` has it.
+/// The CRC-32 of the whole file, as in `.gnu_debuglink`.
 fn checksum(file: &ElfFile, effort: &Effort) -> Result<u32, ElfError> {
     let length = file.length();
     let holes = file.source().on_disk_of_holes().map_err(|error| file.error(read_failure(error)))?;
@@ -126,14 +127,14 @@ fn checksum(file: &ElfFile, effort: &Effort) -> Result<u32, ElfError> {
 
 /// The contents of `.gnu_debuglink`.
 struct DebugLink {
-    /// A bare file name.
+    /// A file name without a folder.
     name: String,
     checksum: u32,
 }
 
 impl DebugLink {
-    /// A name ended by NUL, padded to a multiple of four, and the checksum. `None` unless the name is a bare,
-    /// readable one.
+    /// Parses a name that ends with NUL, padding to a multiple of four, and the checksum. `None` unless the
+    /// name is readable and has no folder.
     fn parse(data: &[u8]) -> Option<Self> {
         let end = data.iter().position(|byte| *byte == 0)?;
         let name = std::str::from_utf8(&data[..end]).ok()?;

@@ -1,10 +1,9 @@
 //! Bounds the time spent on reading files that targets choose, over all files.
 //!
-//! What we read of one file is bounded, but not the number of files: a process can map 65,000, and can make
-//! each take as long as allowed. So code that reads such files in a row does it through one [`Effort`]. It
-//! has half a minute to begin with, and a twentieth of the time that follows. That suffices for the files of
-//! any program, and for the children of a session that lasts for days.
-//! program, and for the children of a session that lasts for days.
+//! For one file, the amount that we read is bounded, but not the number of files: a process can map 65,000
+//! files, and each can take as long as allowed. So code that reads such files one after the other does so
+//! through one [`Effort`]. It has half a minute at first, and then a twentieth of the time that passes. That
+//! is enough for the files of any program, and for the children of a session that lasts for days.
 
 use std::{
     sync::{
@@ -14,14 +13,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long we may read at once. The files of a program with PyTorch take seconds.
+/// The reading time at the beginning. The files of a program with PyTorch take seconds.
 const AT_ONCE: Duration = Duration::from_secs(30);
-/// The share of later time that we may read: one part in this many.
+/// Later, we may read for one part in this many of the time that passes.
 const PART: u32 = 20;
-/// Bytes of debug files that get a checksum, in all: seconds. Files with a build id need none.
+/// The most bytes of debug files for which we compute checksums, over all files: some seconds. Files with a
+/// build id need no checksum.
 const CHECKED_LIMIT: u64 = 4 << 30;
 
-/// A shared allowance of time and bytes for reading files of targets. Clones share it.
+/// A limit of time and bytes for reading files of targets. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Effort(Arc<Made>);
 
@@ -29,7 +29,7 @@ struct Made {
     began: Instant,
     at_once: Duration,
     spent: Mutex<Duration>,
-    /// Bytes left for checksums.
+    /// The bytes that are left for checksums.
     unchecked: AtomicU64,
     is_over: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
 }
@@ -53,7 +53,7 @@ pub enum Exhausted {
         .0.as_secs()
     )]
     Time(Duration),
-    /// The bytes for checksums are used up.
+    /// There are no bytes left for checksums.
     #[error(
         "its checksum is not made: those of the debug files before it leave too little of the {} GiB that \
          are read for checksums; its symbols are not used (debug files with a build id need no checksum)",
@@ -69,7 +69,7 @@ impl Default for Effort {
 }
 
 impl Effort {
-    /// The default, with `bytes` for checksums.
+    /// The default limit of time, and `bytes` for checksums.
     #[cfg(test)]
     pub(super) fn of_checksums(bytes: u64) -> Self {
         Self::new(AT_ONCE, bytes)
@@ -85,16 +85,16 @@ impl Effort {
         }))
     }
 
-    /// Stops all reading once `is_over` returns true. The first of several calls counts.
+    /// Makes all reading stop when `is_over` returns true. Only the first call has an effect.
     pub fn ends_when(&self, is_over: impl Fn() -> bool + Send + Sync + 'static) {
         let _ = self.0.is_over.set(Box::new(is_over));
     }
 
-    /// Reads one file and counts how long that takes. Do not nest: the time of an inner call would count
-    /// twice.
+    /// Reads one file, and counts the time for this. Calls must not be nested, as the time of the inner one
+    /// would count twice.
     ///
     /// # Errors
-    /// No time is left.
+    /// There is no time left.
     pub fn read<T>(&self, read: impl FnOnce() -> T) -> Result<T, Exhausted> {
         self.goes_on()?;
         let spent = *self.spent();
@@ -110,7 +110,7 @@ impl Effort {
     /// Checks that reading may go on.
     ///
     /// # Errors
-    /// The time is up, or the session ends.
+    /// There is no time left, or the session ends.
     pub fn goes_on(&self) -> Result<(), Exhausted> {
         let is_over = self.0.is_over.get().is_some_and(|is_over| is_over());
         if is_over { Err(Exhausted::Over) } else { Ok(()) }
@@ -147,7 +147,7 @@ mod tests {
         let error = effort.clone().read(|| ()).unwrap_err();
         assert!(matches!(error, Exhausted::Time(spent) if spent >= Duration::from_millis(20)), "{error:?}");
         assert!(error.to_string().contains("name fewer files"), "{error}");
-        // A twentieth of the time that goes on.
+        // A twentieth of the time that passes becomes available.
         while effort.read(|| ()).is_err() {
             thread::sleep(Duration::from_millis(20));
         }

@@ -1,4 +1,4 @@
-//! An open ELF file: its kind, and the checks that come before all reading.
+//! An open ELF file: determines its kind, and makes the checks that come before all reading.
 
 use std::{
     cell::Cell,
@@ -29,72 +29,74 @@ use crate::{
 
 /// A 64-bit little-endian executable or shared library for this machine.
 ///
-/// Holds the file open, not its contents; each method reads what it needs. Usable from several threads.
+/// The file is kept open, and its contents are not stored: each method reads what it needs. Several threads
+/// may use it at the same time.
 #[derive(Debug)]
 pub struct ElfFile {
     path: PathBuf,
     source: Source,
-    /// Size when opened; reads beyond the present end are [`ElfErrorKind::Changed`].
+    /// The size when the file was opened. If it is shorter later, reads beyond its end give
+    /// [`ElfErrorKind::Changed`].
     length: u64,
-    /// How many bytes one question may read of it.
+    /// How many bytes of the file one question may read.
     room: u64,
     machine: Machine,
-    /// `ET_EXEC`: linked for one address.
+    /// Whether the file is `ET_EXEC`: linked for one fixed address.
     fixed: bool,
     segments: Segments,
     code: CodeSections,
 }
 
-/// What we open a file for: the segments of a separate debug file describe another file.
+/// What a file is used for. In a separate debug file, the segments describe another file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Loaded,
     Debug,
 }
 
-/// Sizes fixed by the specification (gABI, "ELF Header").
+/// The size of the header, from the specification (gABI, "ELF Header").
 const HEADER_BYTES: u64 = 64;
 
 impl ElfFile {
-    /// Opens a file by a path of our own mount namespace (for a process's: [`ElfFile::open_in`]).
+    /// Opens a file by a path in our own mount namespace. For paths of a process, use [`ElfFile::open_in`].
     ///
     /// # Errors
-    /// [`ElfError`]; see [`ElfErrorKind`] for everything that is refused.
+    /// [`ElfError`]. [`ElfErrorKind`] lists everything that is refused.
     pub fn open(path: &Path) -> Result<Self, ElfError> {
         Self::from_opened(root::open_regular(path), path.to_owned(), Role::Loaded)
     }
 
-    /// Opens a file by a path as a process sees it, below the process's root; symbolic links, absolute ones
-    /// too, stay below it.
+    /// Opens a file by a path as a process sees it, below the process's root. Symbolic links, even absolute
+    /// ones, are followed below that root.
     ///
     /// # Errors
-    /// As [`ElfFile::open`].
+    /// See [`ElfFile::open`].
     pub fn open_in(root: &Root, path: &Path) -> Result<Self, ElfError> {
         Self::from_opened(root.open_regular(path), path.to_owned(), Role::Loaded)
     }
 
-    /// Opens a separate debug file, whose segments need not be in it.
+    /// Opens a separate debug file. It need not contain its segments.
     pub(super) fn open_debug_file(root: &Root, path: &Path) -> Result<Self, ElfError> {
         Self::from_opened(root.open_regular(path), path.to_owned(), Role::Debug)
     }
 
-    /// Takes over an open regular file, such as `/proc/PID/map_files/…`; `name` is for messages.
+    /// Takes an open regular file, such as `/proc/PID/map_files/…`. `name` is for messages.
     ///
     /// # Errors
-    /// As [`ElfFile::open`], but for [`ElfErrorKind::Open`] and [`ElfErrorKind::Special`].
+    /// See [`ElfFile::open`]. [`ElfErrorKind::Open`] and [`ElfErrorKind::Special`] do not occur.
     pub fn from_file(file: File, name: impl Into<PathBuf>) -> Result<Self, ElfError> {
         Self::parse(Source::File(file), name.into(), Role::Loaded)
     }
 
-    /// Takes bytes for a file; `name` is for messages.
+    /// Takes bytes as the contents of a file. `name` is for messages.
     ///
     /// # Errors
-    /// As [`ElfFile::from_file`].
+    /// See [`ElfFile::from_file`].
     pub fn from_bytes(bytes: impl Into<Arc<[u8]>>, name: impl Into<PathBuf>) -> Result<Self, ElfError> {
         Self::parse(Source::Bytes(bytes.into()), name.into(), Role::Loaded)
     }
 
-    /// Takes bytes for a separate debug file.
+    /// Takes bytes as the contents of a separate debug file.
     pub(super) fn debug_from_bytes(bytes: Vec<u8>, name: PathBuf) -> Result<Self, ElfError> {
         Self::parse(Source::Bytes(bytes.into()), name, Role::Debug)
     }
@@ -113,7 +115,7 @@ impl ElfFile {
             Ok(sizes) => sizes,
             Err(error) => return Err(ElfError { path, kind: ElfErrorKind::Read(error) }),
         };
-        // The machine is known after the header is read, which needs a file to read from.
+        // The machine is only known after the header was read, and reading needs this value.
         let mut file = Self {
             path,
             source,
@@ -145,7 +147,7 @@ impl ElfFile {
         Ok(file)
     }
 
-    /// Checks the first 64 bytes. Returns the machine, and whether the file is linked for one address.
+    /// Checks the first 64 bytes. Returns the machine, and whether the file is linked for a fixed address.
     fn check_header(&self) -> Result<(Machine, bool), ElfError> {
         let available = usize::try_from(self.length.min(HEADER_BYTES)).unwrap_or(0);
         let mut bytes = [0; HEADER_BYTES as usize];
@@ -189,36 +191,36 @@ impl ElfFile {
         }
     }
 
-    /// The path or name that it was opened by.
+    /// The path or name with which it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its architecture.
+    /// The architecture of the file.
     pub fn machine(&self) -> Machine {
         self.machine
     }
 
-    /// Its loadable segments.
+    /// The loadable segments of the file.
     pub fn segments(&self) -> &Segments {
         &self.segments
     }
 
-    /// Its build id (the `NT_GNU_BUILD_ID` note), which tells builds of one program apart; `None` if the
+    /// The build id (the `NT_GNU_BUILD_ID` note), which differs between builds of one program. `None` if the
     /// linker wrote none.
     ///
     /// # Errors
-    /// [`ElfError`] when the notes cannot be read.
+    /// [`ElfError`] if the notes cannot be read.
     pub fn build_id(&self) -> Result<Option<Vec<u8>>, ElfError> {
         let cache = self.cache();
         Tables::read(self, &cache)?.build_id()
     }
 
-    /// Copies code from the file: as much as fits into `buffer` and the segment holds behind `address`.
-    /// Returns the number of bytes; 0 where `address` is not in an executable segment of the file.
+    /// Copies code at `address` from the file, up to the end of `buffer` or of the segment. Returns the
+    /// number of bytes; 0 if `address` is not in an executable segment.
     ///
     /// # Errors
-    /// [`ElfError`] when the file cannot be read.
+    /// [`ElfError`] if the file cannot be read.
     pub fn read_code(&self, address: VirtualAddress, buffer: &mut [u8]) -> Result<usize, ElfError> {
         let mut code = self.segments.iter().filter(|segment| segment.executable);
         let found = code.find_map(|segment| Some((segment, segment.offset_of(address)?)));
@@ -276,11 +278,11 @@ impl ElfFile {
     }
 }
 
-/// The tables read for one question, and why reading failed if it did.
+/// The tables that were read for one question. If reading has failed, also the system's error.
 pub(super) struct FileCache<'s> {
     cache: Cache<'s>,
     failure: Rc<Cell<Option<io::Error>>>,
-    /// Bytes of the tables that were read.
+    /// The size of the tables that were read.
     taken: Cell<u64>,
 }
 
@@ -289,8 +291,8 @@ impl<'s> FileCache<'s> {
         &self.cache
     }
 
-    /// Checks that a table which lies within the file is not too large: neither alone nor with the tables
-    /// read before it.
+    /// Checks that a table is not too large, neither alone nor together with the tables read before it. The
+    /// table must lie within the file.
     pub(super) fn check_size(
         &self,
         file: &ElfFile,
@@ -309,12 +311,13 @@ impl<'s> FileCache<'s> {
         Ok(())
     }
 
-    /// Bytes that [`ElfFile::check_range`] and [`check_size`](Self::check_size) have passed.
+    /// Bytes of the file. [`ElfFile::check_range`] and [`check_size`](Self::check_size) must have passed for
+    /// them.
     pub(super) fn bytes(&self, file: &ElfFile, offset: u64, size: u64) -> Result<&[u8], ElfError> {
         self.cache.read_bytes_at(offset, size).map_err(|()| self.explain(file, "a table cannot be read"))
     }
 
-    /// The system's error of a failed read if there is one, else `what`.
+    /// The system's error if a read has failed. Otherwise an error with the text `what`.
     pub(super) fn explain(&self, file: &ElfFile, what: &'static str) -> ElfError {
         match self.failure.take() {
             Some(error) => file.error(read_failure(error)),

@@ -8,7 +8,7 @@ use std::{
     process::Command,
 };
 
-/// A folder of its own for one test's files; removed at the end.
+/// A folder for the files of one test. It is removed at the end of the test.
 pub(super) struct Fixture(tempfile::TempDir);
 
 impl Fixture {
@@ -24,7 +24,7 @@ impl Fixture {
         self.0.path()
     }
 
-    /// Runs a tool in the folder; its standard output.
+    /// Runs a tool in the folder, and returns its standard output.
     pub(super) fn run(&self, program: &str, arguments: &[&str]) -> String {
         let output = Command::new(program)
             .args(arguments)
@@ -40,8 +40,8 @@ impl Fixture {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Compiles one C, C++, assembler or Rust source, chosen by its extension; options are separated by
-    /// spaces. The result is named like the source, without its extension.
+    /// Compiles a C, C++, assembler or Rust source; its extension decides which. Options are separated by
+    /// spaces. The result has the name of the source, without its extension.
     pub(super) fn compile(&self, source: &str, text: &str, options: &str) -> PathBuf {
         fs::write(self.path(source), text).unwrap();
         let (stem, extension) = source.rsplit_once('.').unwrap();

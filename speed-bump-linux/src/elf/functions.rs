@@ -1,5 +1,5 @@
-//! The functions of a file: the union of its symbol tables. Sorted into functions that can be probed,
-//! functions chosen at run time (IFUNC), and symbols that are refused, with the reason.
+//! The functions of a file: the union of its symbol tables. There are functions that can be probed, functions
+//! chosen at run time (IFUNC), and symbols that are refused, each with a reason.
 
 use std::borrow::Cow;
 
@@ -21,73 +21,74 @@ use crate::{
     units::{FileOffset, VirtualAddress},
 };
 
-/// The most symbols that we keep of one file and its debug files: twenty times as many as the largest
-/// libraries have that we design for. Each takes some 200 bytes.
+/// The most symbols that we store for one file and its debug files: twenty times the number in the largest
+/// libraries that we design for. Each takes about 200 bytes.
 const SYMBOLS_LIMIT: usize = 1 << 20;
-/// The most bytes of their names. Symbols may share the bytes of a name in the file, but not here.
+/// The most bytes of their names. In the file, symbols may share the bytes of a name; here they do not.
 const NAMES_LIMIT: usize = 128 << 20;
 
-/// A function with code in the file.
+/// A function whose code is in the file.
 #[derive(Clone, Debug)]
 pub struct FunctionSymbol {
-    /// Address of its first instruction, as the file counts.
+    /// The address of its first instruction, as in the file's headers.
     pub address: VirtualAddress,
-    /// Its size in bytes; 0 if no table says (hand-written assembly).
+    /// Its size in bytes; 0 if no table gives it (hand-written assembly).
     pub size: u64,
-    /// Where its first instruction lies in the file.
+    /// The offset of its first instruction in the file.
     pub offset: FileOffset,
     /// All names at this address.
     pub names: FunctionNames,
 }
 
-/// An `STT_GNU_IFUNC`: a name whose code is chosen by a resolver when the program starts. Its address is the
-/// resolver's, which runs once, so a probe there would never see a call.
+/// An `STT_GNU_IFUNC`: a resolver chooses the code for this name when the program starts. The symbol's
+/// address is that of the resolver, which runs once, so a probe there would never see a call.
 #[derive(Clone, Debug)]
 pub struct IndirectFunction {
-    /// Address of the resolver, as the file counts. [`resolve_indirect`](super::resolve_indirect) finds what
-    /// it chose.
+    /// The address of the resolver, as in the file's headers. [`resolve_indirect`](super::resolve_indirect)
+    /// finds the code that it chose.
     pub resolver: VirtualAddress,
-    /// All names of it.
+    /// All names of the IFUNC.
     pub names: FunctionNames,
 }
 
 /// A symbol that cannot be probed.
 #[derive(Clone, Debug)]
 pub struct RefusedSymbol {
-    /// Name as in the symbol table, with its demangled forms.
+    /// The name as in the symbol table, with its demangled forms.
     pub name: SymbolName,
-    /// What keeps a probe from it.
+    /// Why it cannot be probed.
     pub refusal: Refusal,
 }
 
-/// Why a symbol cannot be probed. A breakpoint in data would corrupt it, so we refuse everything that is not
-/// surely the first instruction of a function.
+/// Why a symbol cannot be probed. A breakpoint would corrupt data. So we refuse a symbol unless it is
+/// certainly at the first instruction of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 pub enum Refusal {
-    /// Undefined here.
+    /// The symbol is not defined in this file.
     #[error("it is imported: its code is in another file, name that one")]
     Imported,
-    /// In `.plt` and its relatives.
+    /// The symbol is in `.plt` or a similar section.
     #[error("it is an import stub (PLT): its code is in another file, name that one")]
     Plt,
-    /// `STT_OBJECT`, `STT_COMMON` or `STT_TLS`.
+    /// The symbol is `STT_OBJECT`, `STT_COMMON` or `STT_TLS`.
     #[error("it is data, not a function")]
     Data,
-    /// `STT_NOTYPE`: a label, which may stand before data.
+    /// The symbol is `STT_NOTYPE`: a label, which may mark data.
     #[error(
         "it is a label without a type, which may mark data (assembly: declare it `.type NAME, @function`)"
     )]
     Untyped,
-    /// `SHN_ABS`.
+    /// The symbol is `SHN_ABS`.
     #[error("it is a constant, not an address")]
     Absolute,
-    /// Outside executable segments and sections, or without file backing.
+    /// The symbol is outside executable segments and sections, or its bytes are not in the file.
     #[error("its address is not in an executable part of the file")]
     NotCode,
-    /// In a segment that is also writable; the kernel does not probe those.
+    /// The segment is also writable. The kernel does not probe such segments.
     #[error("its code is writable, and the kernel places no probes there")]
     WritableCode,
-    /// GCC's and LLVM's `f.cold`: the unlikely part of `f`, jumped to and never called.
+    /// The symbol is an `f.cold` of GCC or LLVM: the unlikely part of `f`, to which `f` jumps, and which is
+    /// never called.
     #[error("it is the cold part of a function, which is not called; name the function")]
     ColdPart,
 }
@@ -102,22 +103,22 @@ pub struct Functions {
     warnings: Vec<String>,
 }
 
-/// A symbol of a file, of any kind.
+/// A symbol of a file, sorted by its use.
 #[derive(Clone, Copy, Debug)]
 pub enum Named<'f> {
-    /// Can be probed.
+    /// It can be probed.
     Function(&'f FunctionSymbol),
-    /// Is chosen at run time.
+    /// It is an IFUNC, whose code is chosen at run time.
     Indirect(&'f IndirectFunction),
-    /// Cannot be probed.
+    /// It cannot be probed.
     Refused(&'f RefusedSymbol),
 }
 
 impl Functions {
-    /// All symbols, each with the names that a user may write for it: functions first, then IFUNCs, then
-    /// those that cannot be probed.
+    /// All symbols, each with the names that a user may write for it. Functions come first, then IFUNCs, and
+    /// then symbols that cannot be probed.
     ///
-    /// Demangles only names for which `demangles` returns true.
+    /// Only demangles names for which `demangles` returns true.
     pub fn named_where<'f>(
         &'f self,
         demangles: impl Fn(&str) -> bool + Copy + 'f,
@@ -130,22 +131,23 @@ impl Functions {
         functions.chain(indirect).chain(refused)
     }
 
-    /// Functions by address; aliases are one function.
+    /// The functions, sorted by address. Aliases count as one function.
     pub fn functions(&self) -> &[FunctionSymbol] {
         &self.functions
     }
 
-    /// IFUNCs by the address of their resolvers.
+    /// The IFUNCs, sorted by the address of the resolver.
     pub fn indirect(&self) -> &[IndirectFunction] {
         &self.indirect
     }
 
-    /// The symbols that cannot be probed, by name. None shares its name with a function or IFUNC.
+    /// The symbols that cannot be probed, sorted by name. Leaves out names that are also names of a function
+    /// or IFUNC.
     pub fn refused(&self) -> &[RefusedSymbol] {
         &self.refused
     }
 
-    /// How much memory they take, in bytes, roughly.
+    /// The memory that they take, in bytes, as an estimate.
     pub fn bytes(&self) -> usize {
         let functions = self.functions.iter().map(|of| size_of::<FunctionSymbol>() + of.names.bytes());
         let indirect = self.indirect.iter().map(|of| size_of::<IndirectFunction>() + of.names.bytes());
@@ -153,18 +155,19 @@ impl Functions {
         functions.chain(indirect).chain(refused).sum()
     }
 
-    /// The tables that the symbols came from. Empty if the file is stripped and we found no debug file.
+    /// The tables that had symbols. Empty if the file is stripped and we found no debug file.
     pub fn tables(&self) -> &[TableKind] {
         &self.tables
     }
 
-    /// Tables that exist and that we could not use: debug files that do not match, broken `.gnu_debugdata`.
-    /// All other tables are complete.
+    /// Warnings about tables that exist but could not be used: debug files that do not match, broken
+    /// `.gnu_debugdata`. All other tables are complete.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// The function that contains an address; where sizes are unknown, the one that begins there.
+    /// The function that contains an address. A function without a known size only contains its first
+    /// address.
     pub fn containing(&self, address: VirtualAddress) -> Option<&FunctionSymbol> {
         let after = self.functions.partition_point(|function| function.address <= address);
         let function = &self.functions[after.checked_sub(1)?];
@@ -174,23 +177,23 @@ impl Functions {
 }
 
 impl ElfFile {
-    /// Reads the functions that the file itself names: `.symtab`, `.dynsym`, `.gnu_debugdata`, and in Go
-    /// programs without a `.symtab` `.gopclntab`.
+    /// Reads the functions that the file itself names: in `.symtab`, `.dynsym`, `.gnu_debugdata`, and, for a
+    /// Go program without `.symtab`, in `.gopclntab`.
     ///
     /// # Errors
-    /// [`ElfError`] when the file's own tables cannot be read.
+    /// [`ElfError`] if the file's own tables cannot be read.
     pub fn functions(&self) -> Result<Functions, ElfError> {
         let mut found = Collector::new(self);
         found.own_tables()?;
         Ok(found.finish())
     }
 
-    /// Reads the functions that the file and its separate debug files name. We look debug files up by build
-    /// id and `.gnu_debuglink` below `root`; `path` is the file's own path there. `effort` bounds how much we
-    /// read to check that they belong to the file.
+    /// Reads the functions that the file and its separate debug files name. We find debug files by build id
+    /// and `.gnu_debuglink` below `root`; `path` is the file's own path there. `effort` bounds how much we
+    /// read to check that debug files belong to the file.
     ///
     /// # Errors
-    /// As [`ElfFile::functions`]; what is wrong with a debug file is in [`Functions::warnings`].
+    /// See [`ElfFile::functions`]. If a debug file cannot be used, [`Functions::warnings`] says so.
     pub fn functions_with_debug_files(
         &self,
         root: &Root,
@@ -210,7 +213,7 @@ impl ElfFile {
     }
 }
 
-/// A symbol that passed, before aliases are joined.
+/// A symbol that was accepted. Aliases are not joined yet.
 struct Entry {
     address: VirtualAddress,
     size: u64,
@@ -220,15 +223,15 @@ struct Entry {
 }
 
 struct Collector<'f> {
-    /// The file whose segments decide whether an address is code, for symbols of its debug files too.
+    /// The file itself. Its segments decide whether an address is code, also for symbols of its debug files.
     main: &'f ElfFile,
     entries: Vec<Entry>,
     refused: Vec<RefusedSymbol>,
     tables: Vec<TableKind>,
     warnings: Vec<String>,
-    /// Bytes of the names that were kept.
+    /// The total length of the names that were kept.
     names: usize,
-    /// Symbols that were left out: for the length of their names, and for the total.
+    /// The number of symbols that were left out: for the length of the name, and because there were too many.
     too_long: usize,
     too_many: usize,
 }
@@ -250,7 +253,7 @@ impl<'f> Collector<'f> {
     fn own_tables(&mut self) -> Result<(), ElfError> {
         self.tables_of(self.main, TableKind::Symbols)?;
         if !self.tables.contains(&TableKind::Symbols) {
-            // A file that is not stripped has the same names in its symbol table.
+            // In a file that is not stripped, the symbol table has these names too.
             self.go_table();
         }
         let cache = self.main.cache();
@@ -266,7 +269,7 @@ impl<'f> Collector<'f> {
         Ok(())
     }
 
-    /// Adds the functions of a Go program's own table, if it has one.
+    /// Adds the functions in a Go program's own table, if the file has one.
     fn go_table(&mut self) {
         let main = self.main;
         let read = go_table::for_each(main, |function| {
@@ -290,7 +293,8 @@ impl<'f> Collector<'f> {
         }
     }
 
-    /// Whether there is room for a symbol whose name has `length` bytes; counts it.
+    /// Takes room for a symbol whose name has `length` bytes. Returns whether there was room, and counts the
+    /// symbol as left out if not.
     fn takes(&mut self, length: usize) -> bool {
         if length > NAME_BYTES {
             self.too_long += 1;
@@ -304,7 +308,7 @@ impl<'f> Collector<'f> {
         true
     }
 
-    /// Adds the symbols of a file; `kind` is the kind of its `.symtab`.
+    /// Adds the symbols of a file. `kind` is the kind of its `.symtab`.
     fn tables_of(&mut self, file: &ElfFile, kind: TableKind) -> Result<(), ElfError> {
         let cache = file.cache();
         for table in Tables::read(file, &cache)?.symbol_tables(&[TableKind::Symbols, TableKind::Dynamic])? {
@@ -323,8 +327,8 @@ impl<'f> Collector<'f> {
                 continue;
             }
             let text = table.name(symbol)?;
-            // Mapping symbols ($x, $d) and symbols without a name are left out. Swift's names begin with `$`
-            // too, and have a type.
+            // Leaves out mapping symbols ($x, $d), and symbols without a name. Names of Swift also begin with
+            // `$`, but have a type.
             let is_mark = text.first() == Some(&b'$') && symbol_type(symbol) == elf::STT_NOTYPE;
             if text.is_empty() || is_mark {
                 continue;
@@ -356,7 +360,7 @@ impl<'f> Collector<'f> {
         Ok(())
     }
 
-    /// Reports which symbols were left out.
+    /// Adds warnings about symbols that were left out.
     fn tell_left_out(&mut self) {
         let path = self.main.path().display();
         if self.too_long > 0 {
@@ -377,7 +381,7 @@ impl<'f> Collector<'f> {
 
     fn finish(mut self) -> Functions {
         self.tell_left_out();
-        // A resolver may have a name of its own, so functions and IFUNCs at one address stay apart.
+        // A function and an IFUNC at one address stay separate, as the resolver may have a name of its own.
         self.entries.sort_by_key(|entry| (entry.indirect, entry.address));
         let (mut functions, mut indirect) = (Vec::new(), Vec::new());
         let mut entries = self.entries.into_iter().peekable();
@@ -414,7 +418,8 @@ fn symbol_type(symbol: &Symbol) -> u8 {
     symbol.st_info & 0xf
 }
 
-/// Checks that a symbol is the first instruction of a function, and returns where that lies in the file.
+/// Checks that a symbol is at the first instruction of a function. Returns the offset of this instruction in
+/// the file.
 fn judge(main: &ElfFile, symbol: &Symbol, text: &[u8]) -> Result<FileOffset, Refusal> {
     match symbol.st_shndx.get(LittleEndian) {
         elf::SHN_UNDEF => return Err(Refusal::Imported),
@@ -432,7 +437,7 @@ fn judge(main: &ElfFile, symbol: &Symbol, text: &[u8]) -> Result<FileOffset, Ref
     judge_code(main, address, text)
 }
 
-/// Checks that a function that begins at an address can be probed.
+/// Checks that the function at an address can be probed.
 fn judge_code(main: &ElfFile, address: VirtualAddress, text: &[u8]) -> Result<FileOffset, Refusal> {
     if main.code_sections().is_plt(address) {
         return Err(Refusal::Plt);
@@ -450,7 +455,7 @@ fn judge_code(main: &ElfFile, address: VirtualAddress, text: &[u8]) -> Result<Fi
     Ok(offset)
 }
 
-/// Matches `f.cold`, `f.cold.3`, and also after a clone's suffix (`f.isra.0.cold`).
+/// Whether a name is `f.cold` or `f.cold.3`, also after the suffix of a clone (`f.isra.0.cold`).
 fn is_cold_part(text: &[u8]) -> bool {
     let without_number = text.iter().rposition(|byte| !byte.is_ascii_digit()).map_or(text, |last| {
         let (name, number) = text.split_at(last + 1);
@@ -459,15 +464,15 @@ fn is_cold_part(text: &[u8]) -> bool {
     without_number.len() > 5 && without_number.ends_with(b".cold")
 }
 
-/// The size, cut to what the segment holds.
+/// The size, cut at the end of the segment.
 fn clamp(main: &ElfFile, address: VirtualAddress, size: u64) -> u64 {
     main.segments()
         .containing(address)
         .map_or(0, |segment| size.min(segment.file_size.saturating_sub(address.0 - segment.address.0)))
 }
 
-/// Sorts, keeps each name and reason once, and drops names that a function has too: `.symtab` and `.dynsym`
-/// may differ about one name.
+/// Sorts, and keeps each name and reason once. Drops names that a function or IFUNC has too: `.symtab` and
+/// `.dynsym` may differ about one name.
 fn without_accepted(
     mut refused: Vec<RefusedSymbol>,
     functions: &[FunctionSymbol],

@@ -1,35 +1,36 @@
-//! `.gopclntab`: the functions of a Go program, by name. Go's runtime needs the table for tracebacks, so
+//! `.gopclntab`: the names of a Go program's functions. Go's runtime needs this table for tracebacks, so
 //! stripped programs have it too.
 //!
-//! Format: Go's `src/debug/gosym/pclntab.go` and `src/runtime/symtab.go`, of 1.2, 1.16, 1.18 and 1.20.
+//! The format is that of Go's `src/debug/gosym/pclntab.go` and `src/runtime/symtab.go`, in versions 1.2,
+//! 1.16, 1.18 and 1.20.
 
 use object::LittleEndian;
 
 use super::{error::ElfError, file::ElfFile, tables::Tables};
 use crate::{bounds::NAME_BYTES, units::VirtualAddress};
 
-/// The most functions of one table; each takes at least 8 bytes of it. Kubernetes' largest programs have
+/// The most functions in a table. Each takes at least 8 bytes in it. The largest programs of Kubernetes have
 /// 200,000.
 const FUNCTIONS_LIMIT: usize = 1 << 20;
-/// What the linker calls the section, in position-independent programs too.
+/// The linker's names for the section. The second is for position-independent programs.
 const SECTIONS: [&[u8]; 2] = [b".gopclntab", b".data.rel.ro.gopclntab"];
 
-/// A function of the table.
+/// A function in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GoFunction<'t> {
-    /// Address of its first instruction, as the file counts.
+    /// The address of its first instruction, as in the file's headers.
     pub address: VirtualAddress,
-    /// Bytes up to the next function.
+    /// The number of bytes up to the next function.
     pub size: u64,
     pub name: &'t [u8],
 }
 
-/// The layouts of the table in versions of Go.
+/// The layout of the table, which depends on the version of Go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
-    /// From 1.2 on: whole addresses; names are offsets from the table's beginning.
+    /// From 1.2 on: addresses are whole, and names are offsets from the beginning of the table.
     Go12,
-    /// From 1.16 on: names have a section of their own.
+    /// From 1.16 on: names have their own section.
     Go116,
     /// From 1.18 on: addresses are offsets from the beginning of the text.
     Go118,
@@ -39,14 +40,15 @@ enum Layout {
 struct Header {
     layout: Layout,
     functions: usize,
-    /// Where the text begins, from 1.18 on; 0 where the dynamic loader writes it.
+    /// The address at which the text begins, from 1.18 on; 0 if the dynamic loader writes it.
     text: u64,
-    /// Offsets in the table of the names and of the list of functions.
+    /// The offsets of the names and of the list of functions in the table.
     names: usize,
     list: usize,
 }
 
-/// The table's functions, by address; `text` is where the text begins if the table does not say so.
+/// The functions in the table, sorted by address. `text` is the address at which the text begins, if the
+/// table does not give it.
 pub fn parse(table: &[u8], text: Option<u64>) -> Result<Vec<GoFunction<'_>>, &'static str> {
     let header = header(table)?;
     if header.functions > FUNCTIONS_LIMIT {
@@ -54,7 +56,8 @@ pub fn parse(table: &[u8], text: Option<u64>) -> Result<Vec<GoFunction<'_>>, &'s
     }
     let text = if header.text == 0 { text.unwrap_or(0) } else { header.text };
     let list = table.get(header.list..).ok_or("its functions lie outside of it")?;
-    // For each function: its address, and the offset of its record. Behind the last one: its end.
+    // The list has, for each function, its address and the offset of its record. After the last function it
+    // has the end address.
     let width = if header.layout == Layout::Go118 { 4 } else { 8 };
     let number = |at: usize| if width == 4 { u32_at(list, at).map(u64::from) } else { u64_at(list, at) };
     let begin = |index: usize| {
@@ -68,7 +71,7 @@ pub fn parse(table: &[u8], text: Option<u64>) -> Result<Vec<GoFunction<'_>>, &'s
             return Err("it ends before its last function");
         };
         let size = end.checked_sub(address).ok_or("its functions are not in the order of their addresses")?;
-        // The record begins with the entry, as wide as in the list.
+        // The record begins with the address, which has the same width as in the list. The name follows.
         let from = if header.layout == Layout::Go12 { 0 } else { header.list };
         let name = from.checked_add(place).and_then(|at| u32_at(table, at.checked_add(width)?));
         let name = name.and_then(|name| header.names.checked_add(usize::try_from(name).ok()?));
@@ -87,7 +90,7 @@ fn header(table: &[u8]) -> Result<Header, &'static str> {
         Some(0xffff_fff0 | 0xffff_fff1) => Layout::Go118,
         _ => return Err("it is of a version of Go that is not known"),
     };
-    // Two zeros, the least size of an instruction, the size of a pointer.
+    // The expected bytes are: two zeros, the smallest size of an instruction, and the size of a pointer.
     if !matches!(table.get(4..8), Some([0, 0, 1 | 2 | 4, 8])) {
         return Err("its header is not that of a 64-bit program");
     }
@@ -108,10 +111,10 @@ fn header(table: &[u8]) -> Result<Header, &'static str> {
     })
 }
 
-/// The address of the text that the table counts from, where the dynamic loader writes it into the header:
-/// what the relocation says, or else where the text section begins.
+/// The address of the text, if the dynamic loader writes it into the header of the table: the relocation
+/// gives it. Otherwise, the beginning of the text section.
 fn text_of(tables: &Tables<'_>, section_address: u64) -> Result<Option<u64>, ElfError> {
-    /// Its place in the header: behind the magic number and the numbers of functions and of files.
+    /// Its offset in the header: after the magic number and the numbers of functions and files.
     const TEXT: u64 = 24;
     let wanted = section_address.checked_add(TEXT);
     for (_, relocations) in tables.dynamic_relocations()? {
@@ -123,7 +126,7 @@ fn text_of(tables: &Tables<'_>, section_address: u64) -> Result<Option<u64>, Elf
     Ok(tables.section_named(b".text").map(|section| section.sh_addr.get(LittleEndian)))
 }
 
-/// Calls `each` for each function of the table. Returns whether the file has such a table.
+/// Calls `each` for each function in the table. Returns whether the file has such a table.
 pub(super) fn for_each(file: &ElfFile, mut each: impl FnMut(GoFunction<'_>)) -> Result<bool, ElfError> {
     let cache = file.cache();
     let tables = Tables::read(file, &cache)?;
@@ -163,19 +166,20 @@ mod tests {
         halves.iter().flat_map(|half| half.to_le_bytes()).collect()
     }
 
-    /// Two functions at 0x1000 and 0x1040, as Go 1.20 lays them out.
+    /// A table with two functions, at 0x1000 and 0x1040, in the layout of Go 1.20.
     fn go_1_20() -> Vec<u8> {
         let (names, list) = (72, 104);
         let head = [halves(&[0xffff_fff1, 0x0801_0000]), words(&[2, 1, 0x1000, names, 0, 0, 0, list])];
         let mut table = head.concat();
         table.extend(NAMES);
         table.resize(104, 0);
-        // Entry and place of each, the end; then entry and name of each.
+        // For each function its address and the offset of its record, then the end; then the address and the
+        // name of each.
         table.extend(halves(&[0, 20, 0x40, 28, 0x60, 0, 0, 0x40, 10]));
         table
     }
 
-    /// The same as Go 1.16 does.
+    /// The same functions in the layout of Go 1.16.
     fn go_1_16() -> Vec<u8> {
         let head = [halves(&[0xffff_fffa, 0x0801_0000]), words(&[2, 1, 64, 0, 0, 0, 96])];
         let mut table = head.concat();
@@ -186,7 +190,7 @@ mod tests {
         table
     }
 
-    /// The same as Go 1.2 does.
+    /// The same functions in the layout of Go 1.2.
     fn go_1_2() -> Vec<u8> {
         let mut table = [halves(&[0xffff_fffb, 0x0801_0000]), words(&[2])].concat();
         table.extend(words(&[0x1000, 56, 0x1040, 68, 0x1060]));

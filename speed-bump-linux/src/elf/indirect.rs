@@ -1,8 +1,8 @@
-//! Which code an IFUNC resolved to in a process: read from the slots that the dynamic loader filled.
+//! Finds the code that an IFUNC resolved to in a process, from the slots that the dynamic loader has filled.
 //!
-//! Only the slots of the function's callers hold the resolver's choice: an `IRELATIVE` slot for callers
-//! inside its own file, a `JUMP_SLOT` or `GLOB_DAT` slot for callers in other files. A function that was
-//! never called has no filled slot, and no answer.
+//! Only slots for callers of the function have the address that the resolver chose: an `IRELATIVE` slot for
+//! callers in the function's own file, a `JUMP_SLOT` or `GLOB_DAT` slot for callers in other files. If a
+//! function was never called, no slot may be filled, and there is no result.
 
 use std::io;
 
@@ -19,28 +19,28 @@ use super::{
 };
 use crate::units::VirtualAddress;
 
-/// A file as a process has loaded it.
+/// A file as loaded in a process.
 #[derive(Clone, Copy, Debug)]
 pub struct Module<'e> {
-    /// File that the mappings are of.
+    /// The file.
     pub elf: &'e ElfFile,
-    /// What is added to addresses of the file, in this process.
+    /// The difference between addresses in this process and addresses in the file.
     pub bias: LoadBias,
 }
 
-/// Reads memory of the process: fills the buffer from an address.
+/// Fills the buffer with memory of the process, from an address on.
 pub type ReadMemory<'r> = &'r dyn Fn(VirtualAddress, &mut [u8]) -> io::Result<()>;
 
 /// Finds the code that an IFUNC resolved to in a process.
 ///
-/// `modules[home]` is the file that defines `function`; the others are the remaining files of the process (an
-/// executable and its libraries), in any order. Returns an address in the process: usually of a function of
-/// `home`, sometimes of the vDSO (`time` of glibc), which is not a file and cannot be probed. `None` when no
-/// slot is filled yet, or no module calls the function.
+/// `modules[home]` is the file that defines `function`. The others are the other files of the process (its
+/// executable and libraries), in any order. Returns an address in the process. Mostly it is a function in
+/// `home`, sometimes one in the vDSO (such as glibc's `time`), which is no file and cannot be probed. `None`
+/// if no slot is filled yet, or no module calls the function.
 ///
 /// # Errors
-/// [`ElfError`] when the relocations of `home` cannot be read. Other modules that cannot be read are skipped,
-/// as are slots whose memory cannot be read.
+/// [`ElfError`] if the relocations of `home` cannot be read. If another module or the memory of a slot cannot
+/// be read, it is skipped.
 pub fn resolve_indirect(
     function: &IndirectFunction,
     home: usize,
@@ -64,7 +64,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The value of the first filled slot for the function in a module.
+    /// The address in the first filled slot for the function in a module.
     fn slots_of(&self, module: &Module<'_>, is_home: bool) -> Result<Option<VirtualAddress>, ElfError> {
         let cache = module.elf.cache();
         let tables = Tables::read(module.elf, &cache)?;
@@ -73,7 +73,7 @@ impl Search<'_> {
             let symbols = symbols.iter().find(|table| table.section == section);
             for relocation in relocations {
                 let info = relocation.r_info.get(LittleEndian);
-                // ELF64_R_TYPE and ELF64_R_SYM.
+                // The macros ELF64_R_TYPE and ELF64_R_SYM.
                 let (r_type, symbol) = ((info & 0xffff_ffff) as u32, (info >> 32) as usize);
                 let stands = match module.elf.machine().slot_relocation(r_type) {
                     Some(SlotRelocation::Indirect) => {
@@ -93,7 +93,7 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// Whether a symbol that a relocation names is our function, by name and version.
+    /// Whether the symbol of a relocation is our function, by name and version.
     fn names(&self, table: &SymbolTable<'_>, index: usize) -> bool {
         let Some(symbol) = table.symbols.get(index) else { return false };
         let (Ok(text), Ok(version)) = (table.name(symbol), table.version(index)) else { return false };
@@ -106,8 +106,9 @@ impl Search<'_> {
         })
     }
 
-    /// The address in a slot, if it is an implementation: not the stub that a slot points to before the first
-    /// call, and not a function of the same name in another library (`LD_PRELOAD`).
+    /// The address in a slot, if it is an implementation of the function. It is none if it is the stub to
+    /// which a slot points before the first call, or a function of this name in another library
+    /// (`LD_PRELOAD`).
     fn value(&self, slot: VirtualAddress) -> Option<VirtualAddress> {
         let mut bytes = [0; 8];
         (self.read)(slot, &mut bytes).ok()?;
@@ -122,7 +123,7 @@ impl Search<'_> {
             .modules
             .iter()
             .any(|module| module.elf.segments().containing(module.bias.to_file(value)).is_some());
-        // It is in no file: the vDSO, if there is memory at all.
+        // The address is in no file. If there is memory at all, it is the vDSO.
         (!elsewhere && (self.read)(value, &mut [0]).is_ok()).then_some(value)
     }
 }

@@ -1,4 +1,4 @@
-//! What differs between architectures: one file each, and this enumeration that chooses.
+//! The differences between architectures. Each architecture has a file, and the enumeration here chooses.
 
 mod aarch64;
 mod x86_64;
@@ -22,14 +22,14 @@ pub enum Machine {
 /// Relocations that put the address of a function into a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlotRelocation {
-    /// The slot gets the address of a named symbol, perhaps at its first call only.
+    /// The slot gets the address of a named symbol, perhaps only at the first call.
     Symbol,
-    /// The slot gets what the resolver at the addend returns, before the program starts.
+    /// The addend is the address of a resolver. The slot gets its result before the program starts.
     Indirect,
 }
 
 impl Machine {
-    /// The machine this program was built for, if it is a supported one.
+    /// The machine for which this program was built, if it is supported.
     pub const HOST: Option<Self> = if cfg!(target_arch = "x86_64") {
         Some(Self::X86_64)
     } else if cfg!(target_arch = "aarch64") {
@@ -47,7 +47,7 @@ impl Machine {
         }
     }
 
-    /// What a dynamic relocation of this type does to its slot, if that concerns functions.
+    /// What a dynamic relocation of this type puts into its slot, if that is the address of a function.
     pub(super) fn slot_relocation(self, r_type: u32) -> Option<SlotRelocation> {
         let (symbol, indirect) = match self {
             Self::X86_64 => (x86_64::SYMBOL_SLOTS, x86_64::INDIRECT_SLOT),
@@ -60,7 +60,7 @@ impl Machine {
         }
     }
 
-    /// Reads the operand of a USDT argument (what follows the `@`); `size` is in bytes, negative when the
+    /// Reads the operand of a USDT argument (the text after `@`). `size` is in bytes, and is negative if the
     /// argument is signed.
     pub(super) fn usdt_operand(self, size: i8, operand: &str) -> Result<ArgumentSpec, ArgumentError> {
         match self {

@@ -1,14 +1,15 @@
-//! `.gnu_debugdata`: an ELF file with nothing but a symbol table, packed with xz into a stripped file.
+//! `.gnu_debugdata`: an ELF file that contains only a symbol table, compressed with xz in a stripped file.
 //!
-//! Format: GDB manual, "Debugging information in a special section"; the xz file format 1.2.1 and LZMA2.
+//! The formats are those of the GDB manual, "Debugging information in a special section", of the xz file
+//! format 1.2.1, and of LZMA2.
 
 use super::{
     error::{ElfError, ElfErrorKind},
     file::ElfFile,
 };
 
-/// Largest unpacked size that we accept, in bytes; the largest known (libLLVM's) is a third of it. Unpacking
-/// takes three times as much memory.
+/// The largest unpacked size that we accept, in bytes: three times the largest known (that of libLLVM).
+/// Unpacking takes three times as much memory.
 const UNPACKED_LIMIT: u64 = 64 << 20;
 
 /// Unpacks the contents of the section.
@@ -28,8 +29,9 @@ pub fn unpack(file: &ElfFile, packed: &[u8]) -> Result<ElfFile, ElfError> {
         .map_err(|error| refuse(format!("what it contains {}", error.kind)))
 }
 
-/// The sum of the sizes that the chunks of an xz stream declare. A decoder produces what they declare, so
-/// this bounds its memory before it starts: LZMA2 packs up to 7,000 to 1.
+/// The sum of the sizes that the chunks of an xz stream declare; `None` if the stream is not one that we
+/// accept. A decoder produces the declared sizes, so this bounds its memory before it starts: LZMA2 can pack
+/// 7,000 bytes into 1.
 fn unpacked_size(packed: &[u8]) -> Option<u64> {
     const MAGIC: &[u8] = b"\xfd7zXZ\0";
     const STREAM_HEADER: usize = 12;
@@ -46,13 +48,14 @@ fn unpacked_size(packed: &[u8]) -> Option<u64> {
     let mut position = STREAM_HEADER;
     let mut total: u64 = 0;
     loop {
-        // Block header: its size in words less one; 0 begins the index instead, which ends the blocks.
+        // The block header begins with its size in words, minus one. 0 begins the index instead, after the
+        // last block.
         let block = position;
         let header_size = match packed.get(position)? {
             0 => return (!overflows_footer(packed.get(position..)?)).then_some(total),
             size => (usize::from(*size) + 1) * 4,
         };
-        // One filter only: a second one would unpack what the first unpacked.
+        // Only one filter is accepted: a second one would unpack the output of the first.
         if packed.get(position + 1)? & 3 != 0 {
             return None;
         }
@@ -69,7 +72,7 @@ fn unpacked_size(packed: &[u8]) -> Option<u64> {
                 }
                 0x80.. => {
                     let size = (usize::from(control & 0x1f) << 16) + word(position + 1)? + 1;
-                    // Bits 5 and 6 above 1: a byte of properties follows.
+                    // If bits 5 and 6 are above 1, a byte of properties follows.
                     (size, 5 + usize::from(control >= 0xc0), word(position + 3)? + 1)
                 }
                 _ => return None,
@@ -77,13 +80,14 @@ fn unpacked_size(packed: &[u8]) -> Option<u64> {
             total += unpacked as u64;
             position += header + body;
         }
-        // The end mark, padding to a multiple of four, the check.
+        // The end mark, padding to a multiple of four, and the check come after the chunks.
         position = block + (position + 1 - block).next_multiple_of(4) + check_size;
     }
 }
 
-/// Whether the index and the footer hold the number ffffffff, to which `lzma-rs` adds one without a check.
-/// That panics in a build that checks for overflow. Sizes below [`UNPACKED_LIMIT`] never have it.
+/// Whether the index and the footer contain the number ffffffff. `lzma-rs` adds one to a number there without
+/// a check, which panics in a build that checks for overflow. Sizes below [`UNPACKED_LIMIT`] never contain
+/// it.
 fn overflows_footer(tail: &[u8]) -> bool {
     tail.windows(4).any(|bytes| bytes == [0xff; 4])
 }
@@ -100,7 +104,7 @@ pub(super) mod tests {
         fixture::{Fixture, PROGRAM},
     };
 
-    /// A stripped program with its local symbols packed, as Fedora's packages have them.
+    /// A stripped program that contains its local symbols, compressed as in Fedora's packages.
     pub(in crate::elf) fn packed_program(fixture: &Fixture) -> Vec<u8> {
         fixture.compile("packed.c", PROGRAM, "");
         fixture.run("objcopy", &["--only-keep-debug", "packed", "packed.debug"]);
@@ -143,7 +147,7 @@ pub(super) mod tests {
     #[test]
     fn sizes_are_those_that_xz_lists() {
         let fixture = Fixture::new();
-        // Blocks, chunks that do not compress, and all checks.
+        // The streams have several blocks, chunks that are not compressed, and all kinds of checks.
         let mut noise = 1_u32;
         let bytes: Vec<u8> = (0..3_000_000_u32)
             .map(|position| {
@@ -172,7 +176,8 @@ pub(super) mod tests {
 
     #[test]
     fn a_footer_that_overflows_is_refused() {
-        // Found by fuzzing. Ten bytes before the end: how long the index is, less one.
+        // This input was found by fuzzing. Ten bytes before its end, it has the length of the index, minus
+        // one.
         let bytes = include_bytes!("mini_debug_info/backward-size");
         assert_eq!(unpacked_size(bytes), None);
         let whole = include_bytes!("mini_debug_info/symbols");
@@ -183,7 +188,7 @@ pub(super) mod tests {
     fn what_cannot_be_unpacked_is_a_warning() {
         let fixture = Fixture::new();
         let file = ElfFile::open(&fixture.compile("program.c", PROGRAM, "")).unwrap();
-        // 128 MiB of zeros in 20 KB.
+        // This is 128 MiB of zeros in 20 KB.
         fixture.run("sh", &["-c", "head -c 134217728 /dev/zero | xz -0 > bomb.xz"]);
         fs::write(fixture.path("text"), "no ELF file").unwrap();
         fixture.run("xz", &["text"]);

@@ -1,41 +1,41 @@
-//! Names of functions: mangled, versioned, demangled, and which of several aliases comes first.
+//! Names of functions: mangled, versioned and demangled forms, and which of several aliases comes first.
 
 use std::{borrow::Cow, cmp::Reverse, collections::HashMap};
 
 use speed_bump_names::demangle::demangle;
 
-/// Where a name was found. In order of how long names survive: `strip` keeps exported ones.
+/// Where a name was found. Sorted by how long names survive: `strip` keeps exported ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TableKind {
     /// `.dynsym`.
     Dynamic,
     /// `.symtab`.
     Symbols,
-    /// The `.symtab` packed into `.gnu_debugdata`.
+    /// The `.symtab` inside `.gnu_debugdata`.
     MiniDebugInfo,
     /// The `.symtab` of a separate debug file.
     DebugFile,
-    /// `.gopclntab`, of Go programs.
+    /// `.gopclntab` of a Go program.
     GoTable,
 }
 
-/// Who can see a name (`STB_*`); `STB_GNU_UNIQUE` counts as global.
+/// Who can use a name (`STB_*`). `STB_GNU_UNIQUE` counts as global.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Binding {
     /// All files.
     Global,
-    /// All files, unless another defines it too.
+    /// All files, unless another file defines the name too.
     Weak,
-    /// Its own source file.
+    /// Its own source file only.
     Local,
 }
 
 /// The version of an exported or imported symbol.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SymbolVersion {
-    /// `GLIBC_2.14`.
+    /// The text, such as `GLIBC_2.14`.
     pub name: Box<str>,
-    /// Written `name@@version`: what new programs link to.
+    /// Whether it is written `name@@version`: new programs are linked with this version.
     pub default: bool,
 }
 
@@ -49,7 +49,7 @@ pub struct SymbolName {
 }
 
 impl SymbolName {
-    /// A name as a table has it. In `.symtab` the version is part of the text (`memcpy@@GLIBC_2.14`).
+    /// Takes a name as in a table. In `.symtab` the version is part of the text (`memcpy@@GLIBC_2.14`).
     pub fn new(text: &[u8], version: Option<SymbolVersion>, binding: Binding, table: TableKind) -> Self {
         let text = printable(text);
         let (text, version) = match (version, text.split_once('@')) {
@@ -63,43 +63,43 @@ impl SymbolName {
         Self { text, version, binding, table }
     }
 
-    /// A name as Go writes it, which has no version.
+    /// Takes a name as Go writes it. It has no version.
     pub(super) fn of_go(text: &[u8]) -> Self {
         Self { text: printable(text), version: None, binding: Binding::Local, table: TableKind::GoTable }
     }
 
-    /// The name as the symbol table writes it, without a version. Control characters for a terminal and bytes
-    /// that are not UTF-8 are replaced.
+    /// The name as in the symbol table, without a version. Control characters and bytes that are not UTF-8
+    /// are replaced.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Its version, if it has one.
+    /// The version of the name, if it has one.
     pub fn version(&self) -> Option<&SymbolVersion> {
         self.version.as_ref()
     }
 
-    /// Who can see it.
+    /// Who can use the name.
     pub fn binding(&self) -> Binding {
         self.binding
     }
 
-    /// Where it was found.
+    /// Where the name was found.
     pub fn table(&self) -> TableKind {
         self.table
     }
 
-    /// Bytes of its text and version.
+    /// The length of its text and version in bytes.
     pub(super) fn text_bytes(&self) -> usize {
         self.text.len() + self.version.as_ref().map_or(0, |version| version.name.len())
     }
 
-    /// In the notation of its source language, in full; `None` for names that are not mangled.
+    /// The full name in the notation of its source language; `None` if it is not mangled.
     pub fn demangled(&self) -> Option<Box<str>> {
         demangle(&self.text).into_iter().next()
     }
 
-    /// `name@@version`, `name@version`; both for a default version, since both are written.
+    /// `name@version`. For a default version, also `name@@version`, as both are in use.
     fn versioned(&self) -> impl Iterator<Item = String> {
         self.version.iter().flat_map(|version| {
             let separators: &[&str] = if version.default { &["@@", "@"] } else { &["@"] };
@@ -107,24 +107,25 @@ impl SymbolName {
         })
     }
 
-    /// Everything that a user may write for this name: plain, with its version, demangled. The iterator makes
-    /// the later, costlier forms on demand. We do not keep them: short names can have very long forms.
+    /// All forms that a user may write for this name: plain, with its version, demangled. The iterator makes
+    /// the later, costlier forms when they are needed. We do not store them, as short names can have very
+    /// long forms.
     pub fn candidates(&self) -> impl Iterator<Item = Cow<'_, str>> {
         self.candidates_where(|_| true)
     }
 
-    /// The same, but demangles only names for which `demangles` returns true: demangling takes longer than
-    /// all other work on a name.
+    /// As [`candidates`](Self::candidates), but only demangles names for which `demangles` returns true.
+    /// Demangling takes longer than all other work on a name.
     pub fn candidates_where(&self, demangles: impl Fn(&str) -> bool) -> impl Iterator<Item = Cow<'_, str>> {
         let plain = std::iter::once(Cow::Borrowed(&*self.text));
-        // `flat_map` over a single element defers the demangling.
+        // `flat_map` over a single element demangles only when needed.
         let wanted = std::iter::once(self).filter(move |name| demangles(&name.text));
         let demangled = wanted.flat_map(|name| demangle(&name.text));
         plain.chain(self.versioned().map(Cow::Owned)).chain(demangled.map(|form| Cow::Owned(form.into())))
     }
 
-    /// Sorts the best name first: visible before local, exported before the rest, few leading underscores,
-    /// strong before weak, short before long; then by all other fields, to make the order total.
+    /// Sorts the best name first: visible before local, exported before others, few leading underscores,
+    /// strong before weak, short before long. All other fields follow, to make the order total.
     fn rank(&self) -> impl Ord + '_ {
         let underscores = self.text.len() - self.text.trim_start_matches('_').len();
         let mangled = self.text.starts_with("_Z") || self.text.starts_with("_R");
@@ -140,20 +141,20 @@ impl SymbolName {
     }
 }
 
-/// How many versions of one name at one address we keep. Libraries have one, or two.
+/// The most versions of one name at one address that we store. Libraries have one or two.
 const VERSIONS_LIMIT: usize = 64;
 
-/// The names of one function, the best first; never empty.
+/// The names of one function, the best one first. It is never empty.
 #[derive(Clone, Debug)]
 pub struct FunctionNames(Vec<SymbolName>);
 
 impl FunctionNames {
-    /// Sorts, and drops duplicates: a name that is also in another table, or without the version that it has
-    /// elsewhere. `None` without names.
+    /// Sorts the names, and drops duplicates: a name that another table has too, or that occurs elsewhere
+    /// with a version. `None` if there are no names.
     pub(super) fn new(mut names: Vec<SymbolName>) -> Option<Self> {
         names.sort_by(|a, b| a.rank().cmp(&b.rank()));
         let mut kept: Vec<SymbolName> = Vec::with_capacity(names.len());
-        // Position of each text in `kept`: a file can give thousands of names to one address.
+        // The positions in `kept` of each text: a file can give thousands of names to one address.
         let mut places: HashMap<Box<str>, Vec<usize>> = HashMap::new();
         for name in names {
             let same = places.entry(name.text.clone()).or_default();
@@ -172,12 +173,12 @@ impl FunctionNames {
         (!kept.is_empty()).then_some(Self(kept))
     }
 
-    /// The name to show.
+    /// The name that is shown.
     pub fn canonical(&self) -> &SymbolName {
         &self.0[0]
     }
 
-    /// How much memory they take, roughly, in bytes.
+    /// The memory that they take, in bytes, as an estimate.
     pub(super) fn bytes(&self) -> usize {
         self.0.iter().map(|name| size_of::<SymbolName>() + name.text_bytes()).sum()
     }
@@ -187,7 +188,7 @@ impl FunctionNames {
         self.0.iter()
     }
 
-    /// Everything that a user may write for this function; see [`SymbolName::candidates`].
+    /// All forms that a user may write for this function. See [`SymbolName::candidates`].
     pub fn candidates(&self) -> impl Iterator<Item = Cow<'_, str>> {
         self.0.iter().flat_map(SymbolName::candidates)
     }
@@ -201,7 +202,7 @@ impl FunctionNames {
     }
 }
 
-/// Text of a file, made printable: any user may have written the file, and the terminal is root's.
+/// Makes text of a file printable: any user may have written the file, and it is shown on root's terminal.
 pub(super) fn printable(bytes: &[u8]) -> Box<str> {
     let text = String::from_utf8_lossy(bytes);
     if text.chars().any(char::is_control) {
@@ -229,7 +230,7 @@ mod tests {
         assert_eq!(all, ["memcpy", "memcpy@@GLIBC_2.14", "memcpy@GLIBC_2.14"]);
         let old = name("memcpy", Some(("GLIBC_2.2.5", false)), Binding::Global, TableKind::Dynamic);
         assert_eq!(old.candidates().collect::<Vec<_>>(), ["memcpy", "memcpy@GLIBC_2.2.5"]);
-        // As `.symtab` writes them.
+        // Names as in `.symtab`.
         let text = name("memcpy@@GLIBC_2.14", None, Binding::Global, TableKind::Symbols);
         assert_eq!((text.as_str(), text.version().unwrap().default), ("memcpy", true));
         let odd = name("@", None, Binding::Local, TableKind::Symbols);
@@ -278,7 +279,7 @@ mod tests {
     #[test]
     fn a_version_found_late_is_kept() {
         use {Binding::*, TableKind::*};
-        // The strong unversioned name sorts before the weak versioned one.
+        // The strong name without a version sorts before the weak name with one.
         let names = FunctionNames::new(vec![
             name("f", None, Global, Dynamic),
             name("f", Some(("V1", true)), Weak, Dynamic),

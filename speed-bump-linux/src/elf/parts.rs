@@ -1,5 +1,5 @@
-//! Single parts of a file, for callers that need more than its functions: raw symbols, sections by name,
-//! bytes by address.
+//! Reads single parts of a file, for callers that need more than its functions: raw symbols, sections by
+//! name, bytes by address.
 
 use std::ops::Range;
 
@@ -16,24 +16,24 @@ use super::{
 };
 use crate::units::{FileOffset, VirtualAddress};
 
-/// A symbol as its table has it.
+/// A symbol as in its table.
 #[derive(Clone, Copy, Debug)]
 pub struct RawSymbol<'a> {
-    /// Its name, without a version that is in the table of versions.
+    /// The name. A version from the table of versions is not part of it.
     pub name: &'a [u8],
-    /// Its value.
+    /// The address of the symbol.
     pub address: VirtualAddress,
-    /// Its size in bytes; 0 where the file gives none.
+    /// The size in bytes; 0 if the file gives none.
     pub size: u64,
-    /// Whether it marks code: a function or a label in a section of code.
+    /// Whether the symbol marks code: a function, or a label in a section of code.
     pub in_code: bool,
 }
 
 impl ElfFile {
-    /// Visits the symbols that one table defines; a missing table has none.
+    /// Visits the symbols that one table defines. If there is no such table, visits none.
     ///
     /// # Errors
-    /// [`ElfError`] when the tables cannot be read.
+    /// [`ElfError`] if the tables cannot be read.
     pub fn each_symbol(
         &self,
         table: TableKind,
@@ -70,10 +70,10 @@ impl ElfFile {
         Ok(())
     }
 
-    /// The address range of a section, as the file counts; `None` if no section has this name.
+    /// The address range of a section, as in the file's headers; `None` if no section has this name.
     ///
     /// # Errors
-    /// [`ElfError`] when the headers cannot be read.
+    /// [`ElfError`] if the headers cannot be read.
     pub fn section_range(&self, name: &[u8]) -> Result<Option<Range<u64>>, ElfError> {
         let cache = self.cache();
         let tables = Tables::read(self, &cache)?;
@@ -86,7 +86,7 @@ impl ElfFile {
     /// The contents of a section, if it has at most `limit` bytes.
     ///
     /// # Errors
-    /// [`ElfError`] when it cannot be read, or has more.
+    /// [`ElfError`] if the section cannot be read, or has more bytes.
     pub fn section(&self, name: &[u8], limit: u64) -> Result<Option<Vec<u8>>, ElfError> {
         let cache = self.cache();
         let tables = Tables::read(self, &cache)?;
@@ -94,10 +94,10 @@ impl ElfFile {
         range.map(|range| Ok(tables.limited(range, limit, "section")?.to_owned())).transpose()
     }
 
-    /// Copies the bytes at an address from the file. `false` if the file does not hold all of them.
+    /// Copies the bytes at an address from the file. `false` if the file does not contain all of them.
     ///
     /// # Errors
-    /// [`ElfError`] when the file cannot be read.
+    /// [`ElfError`] if the file cannot be read.
     pub fn read_at(&self, address: VirtualAddress, buffer: &mut [u8]) -> Result<bool, ElfError> {
         let last = address.0.checked_add(buffer.len().saturating_sub(1) as u64);
         let ends = last.and_then(|last| {
@@ -111,10 +111,10 @@ impl ElfFile {
         Ok(true)
     }
 
-    /// Whether it is a program rather than a library.
+    /// Whether the file is a program, and not a library.
     ///
     /// # Errors
-    /// [`ElfError`] when the headers cannot be read.
+    /// [`ElfError`] if the headers cannot be read.
     pub fn is_program(&self) -> Result<bool, ElfError> {
         let cache = self.cache();
         let tables = Tables::read(self, &cache)?;
@@ -129,7 +129,7 @@ impl ElfFile {
     /// The library's own name for itself (`DT_SONAME`), if it is readable.
     ///
     /// # Errors
-    /// [`ElfError`] when the tables cannot be read.
+    /// [`ElfError`] if the tables cannot be read.
     pub fn soname(&self) -> Result<Option<String>, ElfError> {
         let cache = self.cache();
         let tables = Tables::read(self, &cache)?;

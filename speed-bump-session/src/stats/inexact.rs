@@ -1,5 +1,5 @@
-//! Where delays were longer than requested, on average, and why: a pure function of the counts and of what
-//! the processes waited for.
+//! Reports where delays were longer than requested on average, and why. A pure function of the counts and of
+//! what the processes waited for.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use speed_bump_abi::Histogram;
 use super::median::{interrupted, interrupted_part};
 use crate::{probe::cost::Floors, units::Nanos};
 
-/// We do not report a mean that exceeds the request by less than this, in thousandths: a tenth.
+/// We report means from this multiple of the request on, in thousandths: a tenth more.
 const TOLD_FROM: u64 = 1_100;
-/// Waiting explains excess delays if it amounts to at least one part in this many of them. Threads also wait
-/// at other times, and some that have waited have ended.
+/// Waiting explains excess delays if it takes at least this fraction (one fourth) of their time. Not all
+/// waiting is in delays, and some threads that waited have ended.
 const EXPLAINS: u64 = 4;
 
 /// The mean delay divided by the mean request, in thousandths.
@@ -35,19 +35,21 @@ impl fmt::Display for Times {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// The request is less than a delayed call takes at the probe site, warm.
+    /// The request is shorter than the floor: the time that a delayed call takes at the probe site with warm
+    /// caches.
     Floor,
-    /// The same after a sleep, or after much other code: for calls that do not follow each other closely.
+    /// The request is shorter than the floor with cold caches: that of calls after a sleep, or after much
+    /// other code.
     ColdFloor,
     /// The threads waited for a processor.
     Preemption,
-    /// The hypervisor gave the processors to other machines.
+    /// The hypervisor gave the machine's processors to other machines.
     Steal,
-    /// The control group had used up its processor time.
+    /// The control group had used up its share of processor time.
     CpuQuota,
-    /// The threads waited for Python's lock, which they release in long delays.
+    /// The threads waited for Python's lock, which they release during long delays.
     InterpreterLock,
-    /// None of these, or the session has not ended yet.
+    /// None of these causes, or the session has not ended yet.
     Unknown,
 }
 
@@ -66,7 +68,7 @@ impl fmt::Display for Cause {
 }
 
 impl Cause {
-    /// The way out, as a continuation of the cause; empty if there is none.
+    /// The way out, as a continuation of the cause. Empty if there is none.
     pub fn way_out(self) -> &'static str {
         match self {
             Self::Floor | Self::ColdFloor => {
@@ -90,43 +92,43 @@ impl Cause {
     }
 }
 
-/// A mean that exceeds its request by a tenth or more.
+/// A mean delay that exceeds the mean request by a tenth or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Inexact {
-    /// The mean divided by the request.
+    /// The mean delay divided by the mean request.
     pub over: Times,
-    /// The cause.
+    /// Why it is longer.
     pub cause: Cause,
 }
 
-/// Delays to compare with their requests.
+/// Delays, to be compared with their requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Delays<'a> {
-    /// Their number.
+    /// The number of delays.
     pub delayed: u64,
-    /// The sum of the requests.
+    /// The sum of the requested delays.
     pub requested: Nanos,
-    /// The sum of their durations.
+    /// The sum of the delivered delays.
     pub delivered: Nanos,
-    /// Their histogram, if known.
+    /// The histogram of the delays, if known.
     pub histogram: Option<&'a Histogram>,
     /// The smallest possible delay.
     pub floors: Floors,
 }
 
-/// What the processes of a session, and its machine, waited for during the session.
+/// How long the processes of a session waited during the session, and for what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
-    /// The threads of the processes, for a processor.
+    /// How long the threads of the processes waited for a processor.
     pub for_processor: Nanos,
-    /// The machine's processors, for their hypervisor: the processes' share of that.
+    /// How long the machine's processors waited for their hypervisor: the share of the processes.
     pub for_hypervisor: Nanos,
-    /// The processes' control groups, for more processor time.
+    /// How long the control groups of the processes waited for more processor time.
     pub for_quota: Nanos,
 }
 
-/// What there is to say about delays that were too long; nothing of others. `waited` is what the session
-/// waited for, when that is known, and `too_long` by how much all of its delays together were too long.
+/// Describes delays that were too long on average; `None` if they were not. `waited` is what the session
+/// waited for, if known. `too_long` is the sum by which all delays of the session were too long.
 pub fn inexact(delays: &Delays<'_>, waited: Option<&Waited>, too_long: Nanos) -> Option<Inexact> {
     let over = delays.delivered.0.saturating_mul(1_000).checked_div(delays.requested.0)?;
     if over < TOLD_FROM {
@@ -150,7 +152,7 @@ fn cause(delays: &Delays<'_>, waited: Option<&Waited>, too_long: Nanos) -> Cause
     }
     let Some(waited) = waited else { return Cause::Unknown };
     let explains = |waited: Nanos| waited.0 > 0 && waited.0 >= too_long.0 / EXPLAINS;
-    // A group that has used up its processor time waits for a processor as well.
+    // A group that has used up its processor time also waits for a processor, so this comes first.
     if explains(waited.for_quota) {
         return Cause::CpuQuota;
     }
@@ -183,7 +185,7 @@ mod tests {
     }
 
     const MS: u64 = 1_000_000;
-    /// Three exact delays of 1 ms, and one of 4.
+    /// Three exact delays of 1 ms, and one of 4 ms.
     const INTERRUPTED: [u64; 4] = [MS, MS, MS, 4 * MS];
 
     fn waited(processor: u64, hypervisor: u64, quota: u64) -> Option<Waited> {
@@ -223,9 +225,9 @@ mod tests {
         let waited = waited(MS, MS, MS);
         assert_eq!(decided(500, &[1_000; 4], waited), Some((2_000, Cause::Floor)));
         assert_eq!(decided(1_000, &[6_000; 4], waited), Some((6_000, Cause::ColdFloor)));
-        // Above both, without any interruption: an unknown cause.
+        // The request is above both floors, and nothing was interrupted: the cause is unknown.
         assert_eq!(decided(8_000, &[10_000; 4], waited), Some((1_250, Cause::Unknown)));
-        // Interrupted, though a cold call would take longer as well.
+        // Delays were interrupted. That counts, even if the request is below the cold floor.
         assert_eq!(decided(6_000, &[6_100, 90_000], waited).map(|(_, cause)| cause), Some(Cause::CpuQuota));
     }
 

@@ -1,4 +1,4 @@
-//! Reports as JSON.
+//! Writes reports as JSON.
 
 use std::io;
 
@@ -6,19 +6,19 @@ use serde::Serialize;
 
 use super::output::{Content, Output, OutputError};
 
-/// Why there is no report as JSON.
+/// Why a report was not written as JSON.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
-    /// It could not be written.
+    /// The report could not be written.
     #[error(transparent)]
     Write(#[from] OutputError),
-    /// The record could not be expressed.
+    /// The report could not be converted to JSON.
     #[error("cannot express the report as JSON: {0}")]
     Serialize(serde_json::Error),
 }
 
 impl JsonError {
-    /// Whether it could not be written because the reader is gone.
+    /// Whether the report could not be written because its reader is gone.
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Write(OutputError { error, .. }) if error.kind() == io::ErrorKind::BrokenPipe)
     }
@@ -33,15 +33,15 @@ impl From<serde_json::Error> for JsonError {
 /// Writes a report as JSON.
 ///
 /// # Errors
-/// It could not be expressed, or not written.
+/// The report could not be converted or written.
 pub fn write(report: &impl Serialize, to: &Output) -> Result<(), JsonError> {
     Ok(to.write(Content::Json(&text(report)?))?)
 }
 
-/// The report as JSON, with a line break at the end.
+/// A report as JSON, with a line break at the end.
 ///
 /// # Errors
-/// The record could not be expressed.
+/// The report could not be converted to JSON.
 pub fn text(report: &impl Serialize) -> Result<String, JsonError> {
     Ok(serde_json::to_string_pretty(report)? + "\n")
 }

@@ -13,40 +13,40 @@ use rustix::fs::OFlags;
 use super::{json::JsonError, output::OutputError, report::SessionReport};
 use crate::printable::printable_json;
 
-/// The interval.
+/// The interval between two lines.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The destination. Lines are appended to an existing file.
+/// Where the lines go. If the file exists, lines are appended to it.
 #[derive(Debug)]
 pub struct JsonLines {
     path: PathBuf,
-    /// `None` is standard output.
+    /// `None`: standard output.
     file: Option<File>,
     due: Instant,
 }
 
 impl JsonLines {
-    /// Opens a path, `-` for standard output. Does not follow a symbolic link: in a folder like /tmp any user
+    /// Opens a path; `-` is standard output. Does not follow a symbolic link: in a folder like /tmp any user
     /// may have put it there.
     ///
     /// # Errors
-    /// It cannot be written to; a FIFO has no reader.
+    /// The path cannot be written to, or is a FIFO without a reader.
     pub fn at(path: &Path) -> Result<Self, JsonError> {
         let file = (path.as_os_str() != "-").then(|| open(path)).transpose();
         let file = file.map_err(|error| failed(path, error))?;
         Ok(Self { path: path.to_owned(), file, due: Instant::now() + EVERY })
     }
 
-    /// Writes a line if it is time.
+    /// Writes a line if one is due.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The line cannot be written.
     pub fn tick(&mut self, report: impl FnOnce() -> Option<SessionReport>) -> Result<(), JsonError> {
         let now = Instant::now();
         if now < self.due {
             return Ok(());
         }
-        // Missed lines are left out.
+        // If lines were missed, they are not written later.
         self.due = (self.due + EVERY).max(now);
         report().map_or(Ok(()), |report| self.write(&report))
     }
@@ -54,7 +54,7 @@ impl JsonLines {
     /// Writes a line.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The line cannot be written.
     pub fn write(&mut self, report: &SessionReport) -> Result<(), JsonError> {
         let line = printable_json(&serde_json::to_string(report)?) + "\n";
         let written = match &mut self.file {

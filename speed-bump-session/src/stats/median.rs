@@ -1,19 +1,20 @@
-//! Derives from a histogram of delays: the median, and how much of the excess comes from interruptions.
+//! Computes results from a histogram of delays: the median, and which part of the excess comes from
+//! interruptions.
 
 use speed_bump_abi::Histogram;
 
 use crate::units::Nanos;
 
-/// The number of delays in the histogram. The counts may come from the process.
+/// The number of delays in the histogram. The counts may come from the target process.
 fn recorded(histogram: &Histogram) -> u64 {
     let buckets = histogram.words.iter().skip(Histogram::SHORT);
     buckets.fold(0, |sum, count| sum.saturating_add(*count))
 }
 
-/// The average excess of a delay in a bucket, relative to its request.
+/// The average excess of the delays in a bucket, relative to their request.
 ///
-/// The first bucket counts as exact: with a spin that ends in time, most of its delays are near its
-/// beginning. The last bucket has no known end.
+/// The first bucket counts as exact: if delays end in time, most of them lie near its beginning. The end of
+/// the last bucket is unknown.
 fn parts(bucket: usize) -> f64 {
     let (from, to) = Histogram::bounds(bucket);
     match bucket {
@@ -24,7 +25,7 @@ fn parts(bucket: usize) -> f64 {
 }
 
 /// The median delay divided by its request. `None` if less than half of the delays are in the histogram, or
-/// the median is among those that ended early.
+/// if the median delay ended early.
 pub(super) fn median_times(histogram: &Histogram, delayed: u64) -> Option<f64> {
     let recorded = recorded(histogram);
     if recorded == 0 || recorded < delayed / 2 {
@@ -45,9 +46,9 @@ pub(super) fn median_times(histogram: &Histogram, delayed: u64) -> Option<f64> {
     None
 }
 
-/// The median loss of a call to its delay.
+/// The median of the time that calls lose to their delays.
 ///
-/// If doses changed, it is the median of loss divided by request, times the mean request.
+/// If doses have changed, this is the median of loss divided by request, multiplied by the mean request.
 pub fn median(histogram: &Histogram, delayed: u64, requested: Nanos) -> Option<Nanos> {
     let times = median_times(histogram, delayed)?;
     Some(Nanos((requested.0 as f64 / delayed.max(1) as f64 * times).round() as u64))
@@ -58,7 +59,8 @@ pub fn interrupted(histogram: &Histogram) -> u64 {
     histogram.words.get(Histogram::INTERRUPTED).copied().unwrap_or(0).min(recorded(histogram))
 }
 
-/// The part of the excess that comes from interrupted delays, which are the longest: 0 to 1.
+/// The part of the excess that comes from interrupted delays: 0 to 1. Assumes that these are the longest
+/// delays.
 pub(super) fn interrupted_part(histogram: &Histogram) -> f64 {
     let mut left = interrupted(histogram);
     let (mut of_interrupted, mut all) = (0.0, 0.0);
@@ -75,7 +77,7 @@ pub(super) fn interrupted_part(histogram: &Histogram) -> f64 {
 pub(super) mod tests {
     use super::*;
 
-    /// The histogram of delays of these lengths, for one request.
+    /// The histogram of delays of these lengths, all with the same request.
     pub(in crate::stats) fn histogram_of(requested: u64, delivered: &[u64]) -> Histogram {
         let mut histogram = Histogram::default();
         for delivered in delivered {

@@ -1,4 +1,4 @@
-//! The destination of a report: a file that is written completely or not at all, another kind of file, or
+//! The destination of a report: a file that appears completely or not at all, another kind of file, or
 //! standard output.
 
 mod place;
@@ -12,24 +12,24 @@ use std::{
 
 use crate::{printable::printable_json, sys::descriptor};
 
-/// The destination of a report.
+/// Where a report goes.
 #[derive(Debug)]
 pub enum Output {
     /// Standard output: `-` on the command line.
     Stdout,
-    /// A descriptor that we inherited, by one of its names (`/dev/stdout`, `/dev/fd/63`), which are symbolic
-    /// links.
+    /// A descriptor that we have inherited, given by one of its names (`/dev/stdout`, `/dev/fd/63`). These
+    /// names are symbolic links.
     Descriptor(PathBuf, OwnedFd),
-    /// Whatever is at a path when the report is written; mostly a file, or nothing yet.
+    /// A path. Mostly it is a file, or nothing yet. Its kind is decided when the report is written.
     Path(PathBuf),
 }
 
-/// The contents.
+/// The contents of a report.
 #[derive(Clone, Copy, Debug)]
 pub enum Content<'a> {
-    /// This text, unchanged.
+    /// These bytes, unchanged.
     Bytes(&'a [u8]),
-    /// JSON: exact in a file; elsewhere, where a terminal may show it, with everything made visible.
+    /// JSON. In a file it is exact. Elsewhere a terminal may show it, so invisible characters are replaced.
     Json(&'a str),
 }
 
@@ -39,16 +39,16 @@ pub enum Content<'a> {
 pub struct OutputError {
     /// The path, or "standard output".
     pub to: String,
-    /// What the system said.
+    /// The system's error.
     pub error: io::Error,
 }
 
 impl Output {
-    /// Takes a path from the user, `-` for standard output, and checks that a report can be written there,
-    /// without leaving anything behind: better now than after an hour's session.
+    /// Takes a path from the user; `-` is standard output. Checks that a report can be written there, and
+    /// leaves nothing behind. An error comes now, and not after a session of an hour.
     ///
     /// # Errors
-    /// The folder is missing or not writable, or the path leads to something unsuitable: a folder, a disk.
+    /// The folder is missing or not writable, or the path is unsuitable: a folder or a disk.
     pub fn at(path: PathBuf) -> Result<Self, OutputError> {
         if path.as_os_str() == "-" {
             return Ok(Self::Stdout);
@@ -63,8 +63,8 @@ impl Output {
         Ok(Self::Path(path))
     }
 
-    /// Writes the report. A file appears complete under its name, by renaming; a symbolic link with that name
-    /// is replaced, not followed. A device or a FIFO is written to.
+    /// Writes the report. A file appears completely under its name, by renaming. A symbolic link with this
+    /// name is replaced, not followed. A device or a FIFO is written to.
     ///
     /// # Errors
     /// The folder is missing or not writable, the disk is full, or there is no reader.

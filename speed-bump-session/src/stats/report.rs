@@ -1,4 +1,4 @@
-//! The report of a session: one record; every output is rendered from it.
+//! The report of a session. It is one record, and all outputs are made from it.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -19,33 +19,33 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// Name and version of the JSON form; incompatible changes get another number.
+/// Name and version of the JSON form. An incompatible change gets another version.
 pub const SCHEMA: &str = "speed-bump/session/1";
 
 /// The counts of a session.
 #[derive(Clone, Debug, Serialize)]
 pub struct SessionReport {
-    /// [`SCHEMA`].
+    /// The value of [`SCHEMA`].
     pub schema: &'static str,
-    /// The attached process; the first of several.
+    /// The attached process, or the first one of several.
     pub pid: Pid,
     /// All processes that were named on the command line.
     pub pids: Vec<Pid>,
-    /// Processes covered over the session, children included.
+    /// The number of processes that were covered during the session, including children.
     pub processes: usize,
     /// The engine.
     pub engine: EngineKind,
-    /// From attach to detach.
+    /// The time from attach to detach.
     #[serde(rename = "duration_ns", serialize_with = "as_nanos")]
     pub duration: Duration,
-    /// One record for each line of the targets file, in its order.
+    /// A record for each line of the targets file, in order.
     pub targets: Vec<TargetReport>,
-    /// How far delays exceeded their requests on average, over all targets, and why; `None` if by less than a
+    /// Whether delays exceeded their requests on average, over all targets, and why; `None` if by less than a
     /// tenth.
     pub inexact: Option<Inexact>,
     /// Problems that did not end the session.
     pub warnings: Vec<String>,
-    /// Those of them that say why calls were missed: there were more calls than the counts.
+    /// Warnings that say why calls were missed. If there are any, there were more calls than the counts say.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missed_calls: Vec<String>,
 }
@@ -55,81 +55,83 @@ pub struct SessionReport {
 pub struct TargetReport {
     /// The target's `id=`, or its pattern and caller.
     pub id: String,
-    /// What kind of function it selects.
+    /// The kind of function that it selects.
     pub kind: TargetKind,
     /// The patterns, as written.
     pub pattern: String,
-    /// The functions whose calls it is for, as written; absent if it is for all.
+    /// The pattern of `caller=`, as written. Absent if the target selects calls from everywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
     /// The engine.
     pub engine: EngineKind,
-    /// How calls became visible; absent when nothing was selected.
+    /// How calls became visible. Absent if nothing was selected.
     pub entry: Option<Entry>,
-    /// The smallest possible delay at its sites: of several, the largest floor.
+    /// The floor at its sites: the largest, if they differ.
     pub floor_ns: Nanos,
-    /// The same for calls that come after a sleep, or much other code.
+    /// The floor for calls after a sleep, or after much other code.
     pub cold_floor_ns: Nanos,
     /// The requested delay per trigger.
     pub requested_ns: Nanos,
-    /// Every how many matching calls.
+    /// The number of calls per trigger.
     pub frequency: u64,
-    /// Number of calls.
+    /// The number of calls.
     pub calls: u64,
-    /// Number of delayed calls.
+    /// The number of delayed calls.
     pub delayed: u64,
-    /// Calls that the engine `signal` should have delayed and could not, safely.
+    /// The number of calls that the engine `signal` should have delayed, but could not delay safely.
     pub missed: u64,
-    /// Calls that the session's bound left without their delay.
+    /// The number of calls whose delay the session's bound left out.
     #[serde(skip_serializing_if = "is_none")]
     pub bounded: u64,
-    /// Sum of the delays that were delivered.
+    /// The sum of the delivered delays.
     pub delivered_ns: Nanos,
     /// The median delay; `None` if unknown.
     pub median_ns: Option<Nanos>,
-    /// Number of delays that were interrupted near their end; `None` if unknown.
+    /// The number of delays that were interrupted near their end; `None` if unknown.
     pub interrupted: Option<u64>,
-    /// How far delays exceeded their requests on average, and why; `None` if by less than a tenth.
+    /// Whether delays exceeded their requests on average, and why; `None` if by less than a tenth.
     pub inexact: Option<Inexact>,
-    /// The functions, most delayed first, then most called, then by name.
+    /// The functions. They are sorted by delivered delays, then by calls (the greatest first), and then by
+    /// name.
     pub functions: Vec<FunctionReport>,
 }
 
 /// The counts of a function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FunctionReport {
-    /// Symbol, qualified name, or `provider:name`.
+    /// The symbol, the qualified name, or `provider:name`.
     pub name: String,
-    /// Its file, as the process sees it.
+    /// The function's file, as the process sees it.
     pub file: PathBuf,
-    /// The line of its definition, where known.
+    /// The line of the definition, if known.
     pub line: Option<u32>,
-    /// Number of calls.
+    /// The number of calls.
     pub calls: u64,
-    /// Number of delayed calls.
+    /// The number of delayed calls.
     pub delayed: u64,
-    /// Calls that the engine `signal` should have delayed and could not, safely.
+    /// The number of calls that the engine `signal` should have delayed, but could not delay safely.
     pub missed: u64,
-    /// Calls that the session's bound left without their delay.
+    /// The number of calls whose delay the session's bound left out.
     #[serde(skip_serializing_if = "is_none")]
     pub bounded: u64,
-    /// Sum of the requested delays.
+    /// The sum of the requested delays.
     pub requested_ns: Nanos,
-    /// Sum of the delays that were delivered.
+    /// The sum of the delivered delays.
     pub delivered_ns: Nanos,
     /// The median delay; `None` if unknown.
     pub median_ns: Option<Nanos>,
-    /// Number of delays that were interrupted near their end; `None` if unknown.
+    /// The number of delays that were interrupted near their end; `None` if unknown.
     pub interrupted: Option<u64>,
-    /// How far delays exceeded their requests on average, and why; `None` if by less than a tenth.
+    /// Whether delays exceeded their requests on average, and why; `None` if by less than a tenth.
     pub inexact: Option<Inexact>,
     /// The histogram of the delays, if known.
     #[serde(skip)]
     pub histogram: Option<Box<Histogram>>,
-    /// Its times, if calls were timed.
+    /// The function's times, if calls were timed.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub times: Option<TimesReport>,
-    /// Its callers, most calls first; `None` if callers were not recorded, or there were none.
+    /// The function's callers, those with the most calls first; `None` if callers were not recorded, or there
+    /// were none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callers: Option<Vec<CallerReport>>,
 }
@@ -195,13 +197,13 @@ fn sum(functions: &[FunctionReport], of: impl Fn(&FunctionReport) -> u64) -> u64
     functions.iter().fold(0, |sum, function| sum.saturating_add(of(function)))
 }
 
-/// Only sessions with a bound have such calls.
+/// Leaves the field out of sessions without a bound, which have no such calls.
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes it")]
 fn is_none(count: &u64) -> bool {
     *count == 0
 }
 
-/// The common histogram of several functions' delays.
+/// The sum of the histograms of several functions.
 fn together<'a>(functions: impl Iterator<Item = &'a FunctionReport>) -> Option<Histogram> {
     let mut histograms = functions.filter_map(|function| function.histogram.as_deref());
     let mut all = *histograms.next()?;
@@ -210,7 +212,8 @@ fn together<'a>(functions: impl Iterator<Item = &'a FunctionReport>) -> Option<H
 }
 
 impl SessionReport {
-    /// Fills in where delays were too long on average. `waited`: what the session waited for, if known.
+    /// Sets `inexact` where delays were too long on average. `waited` is what the session waited for, if
+    /// known.
     pub fn judge(&mut self, waited: Option<&Waited>) {
         let functions = self.targets.iter().flat_map(|target| &target.functions);
         let too_long = functions
@@ -244,7 +247,8 @@ impl SessionReport {
             all.delivered = Nanos(all.delivered.0.saturating_add(of_target.delivered.0));
         }
         self.inexact = inexact(&all, waited, too_long).map(|all| {
-            // The floors belong to targets: the session's cause is the one with the largest excess.
+            // Each target has its own floors. So the cause for the session is that of the function with the
+            // largest excess.
             let excess =
                 |function: &&FunctionReport| function.delivered_ns.0.saturating_sub(function.requested_ns.0);
             let functions = self.targets.iter().flat_map(|target| &target.functions);
@@ -256,8 +260,8 @@ impl SessionReport {
 }
 
 impl TargetReport {
-    /// A target with its functions, of which every call was to be delayed. Does not set how they became
-    /// visible, and at what cost.
+    /// A target with its functions. All calls of these were to be delayed. Does not set how the calls became
+    /// visible, nor the floors.
     pub fn new(
         target: &Target,
         engine: EngineKind,
@@ -289,7 +293,7 @@ impl TargetReport {
         report
     }
 
-    /// Sets the functions, in order, and the sums over them.
+    /// Sets the functions, sorted, and the sums over them.
     pub fn set_functions(&mut self, mut functions: Vec<FunctionReport>) {
         functions.sort_by(|a, b| {
             (b.delivered_ns, b.calls, &a.name, &a.file).cmp(&(a.delivered_ns, a.calls, &b.name, &b.file))

@@ -1,4 +1,4 @@
-//! The report as a table for people.
+//! The report as a table for the user.
 
 use std::fmt::Write as _;
 
@@ -14,13 +14,13 @@ use crate::{
     units::Nanos,
 };
 
-/// How many functions of all targets a table shows by default.
+/// How many functions a table shows by default, over all targets.
 pub const FUNCTIONS_SHOWN: usize = 20;
 
-/// How many functions with excessive delays are named below the table.
+/// How many functions with excessive delays the text below the table names.
 const INEXACT_NAMED: usize = 5;
 
-/// Renders the final table: a line for each target, then its busiest functions.
+/// The final table: a line for each target, followed by its busiest functions.
 pub fn render(report: &SessionReport, functions_shown: usize) -> String {
     let timed = is_timed(report);
     let mut rows = vec![heading("", timed)];
@@ -47,7 +47,7 @@ pub fn render(report: &SessionReport, functions_shown: usize) -> String {
     aligned(rows) + &inexact(report)
 }
 
-/// The text below the table about means that exceed their requests; the worst first.
+/// The text below the table about mean delays that exceed their requests. The worst one comes first.
 fn inexact(report: &SessionReport) -> String {
     let functions = report.targets.iter().flat_map(|target| &target.functions);
     let mut functions: Vec<_> =
@@ -69,7 +69,7 @@ fn inexact(report: &SessionReport) -> String {
     text
 }
 
-/// `, 31 % of its delays were interrupted`; empty if unknown.
+/// Text such as `, 31 % of its delays were interrupted`; empty if unknown.
 fn interrupted_share(interrupted: Option<u64>, delayed: u64) -> String {
     let share = interrupted.and_then(|count| count.saturating_mul(100).checked_div(delayed));
     share.map_or_else(String::new, |share| format!(", {share} % of its delays were interrupted"))
@@ -82,17 +82,17 @@ pub fn session_inexact(report: &SessionReport) -> Option<String> {
     Some(format!("delays were {over} times what was asked for, on average: {cause}{way_out}"))
 }
 
-/// A terminal's size.
+/// The size of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Height, in lines of text.
+    /// The height in lines of text.
     pub lines: usize,
-    /// Width, in columns: a wide character takes two.
+    /// The width in columns. A wide character takes two.
     pub columns: usize,
 }
 
-/// Renders the table that is refreshed during the session: the busiest functions of all targets, within this
-/// size. Names are shortened to make room for numbers.
+/// The table that is refreshed during the session: the busiest functions of all targets, within this size.
+/// Names are shortened if numbers need the room.
 pub fn render_live(report: &SessionReport, size: Size) -> String {
     let mut functions: Vec<&FunctionReport> =
         report.targets.iter().flat_map(|target| &target.functions).collect();
@@ -117,7 +117,7 @@ fn heading(first: &str, timed: bool) -> Vec<String> {
     cells.into_iter().take(if timed { 8 } else { 6 }).map(str::to_owned).collect()
 }
 
-/// The sum of own times is meaningful; cumulative times overlap.
+/// Own times of functions can be added up; cumulative times overlap.
 fn times_of_target(target: &TargetReport) -> [String; 2] {
     let own = target.functions.iter().filter_map(|function| function.times).map(|times| times.own_ns.0);
     let own = own.reduce(u64::saturating_add);
@@ -152,16 +152,16 @@ fn function_row(indent: &str, function: &FunctionReport, timed: bool) -> Vec<Str
     row
 }
 
-/// The name in its source language. A name that is not mangled is shown unchanged: Python's names never look
+/// The name in its source language. A name that is not mangled stays as it is. Python's names never look
 /// mangled.
 fn name_of(function: &FunctionReport) -> String {
     for_people(&function.name).unwrap_or_else(|| function.name.clone())
 }
 
-/// Precedes a mean that exceeds its request.
+/// Is written before a mean that exceeds its request.
 const MARK: char = '!';
 
-/// The mean loss of a delayed call.
+/// The mean time that a delayed call loses.
 fn mean(delivered_ns: u64, delayed: u64, is_inexact: bool) -> String {
     match delivered_ns.checked_div(delayed) {
         Some(mean) if is_inexact => format!("{MARK} {}", Nanos(mean)),
@@ -170,7 +170,7 @@ fn mean(delivered_ns: u64, delayed: u64, is_inexact: bool) -> String {
     }
 }
 
-/// The median loss of a delayed call.
+/// The median time that a delayed call loses.
 fn median(median_ns: Option<Nanos>) -> String {
     median_ns.map_or_else(|| "-".into(), |median| median.to_string())
 }

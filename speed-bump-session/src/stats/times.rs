@@ -1,16 +1,16 @@
-//! Own and cumulative times of functions: warnings about calls that are not timed.
+//! Warnings about calls whose own and cumulative times are not known.
 
 use speed_bump_abi::CALLS_DEPTH;
 pub use speed_bump_experiment::report::session::TimesReport;
 
 use crate::probe::plan::SelectedFunction;
 
-/// Numbers of calls whose time is not in any sum.
+/// The numbers of calls whose times are in no sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Untimed {
-    /// Calls whose end was not seen at its turn.
+    /// Calls that did not end in the reverse order of their beginnings.
     pub unmatched: u64,
-    /// Calls without room.
+    /// Calls for which there was no room.
     pub without_room: u64,
 }
 
@@ -47,16 +47,16 @@ impl Untimed {
 
 impl std::ops::AddAssign for Untimed {
     fn add_assign(&mut self, other: Self) {
-        // The process controls these names.
+        // The process controls these numbers.
         self.unmatched = self.unmatched.saturating_add(other.unmatched);
         self.without_room = self.without_room.saturating_add(other.without_room);
     }
 }
 
-/// How many functions without times we name.
+/// How many functions without times the warnings name.
 const NAMED: usize = 5;
 
-/// The warnings about functions that are not timed, with the reasons.
+/// Warnings about functions that are not timed, each with the reason.
 pub fn not_timed<'a>(functions: impl Iterator<Item = (&'a SelectedFunction, &'a str)>) -> Vec<String> {
     let mut functions = functions.peekable();
     let mut texts: Vec<String> = functions

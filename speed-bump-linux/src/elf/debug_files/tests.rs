@@ -10,7 +10,7 @@ use crate::elf::{
 
 const PATH: &str = "/opt/app/program";
 
-/// A stripped program at `/opt/app/program` of a root, its debug file beside the root.
+/// A stripped program at `/opt/app/program` below a root, and its debug file outside of the root.
 struct Split {
     fixture: Fixture,
     elf: ElfFile,
@@ -21,7 +21,7 @@ impl Split {
         Self::padded(options, 0)
     }
 
-    /// With `padding` more bytes at the end of the debug file.
+    /// The debug file has `padding` more bytes at its end.
     fn padded(options: &str, padding: u64) -> Self {
         let fixture = Fixture::new();
         fixture.compile("program.c", PROGRAM, options);
@@ -48,7 +48,7 @@ impl Split {
         self.elf.functions_with_debug_files(&root, Path::new(PATH), &Effort::default()).unwrap()
     }
 
-    /// Whether the local function is known, at the place in the stripped file where its code is.
+    /// Whether the local function is known, with the address of its code in the stripped file.
     fn knows_local(&self) -> bool {
         let functions = self.functions();
         let local = functions.functions().iter().find(|f| f.names.canonical().as_str() == "local");
@@ -71,12 +71,12 @@ fn debug_files_are_found_by_build_id() {
         let place = build_id_path(&id).unwrap();
         let installed = split.install(place.to_str().unwrap());
         assert!(split.knows_local());
-        // Distributions install links there.
+        // Distributions install links in this folder.
         let elsewhere = split.install("/usr/lib/debug/usr/bin/program.debug");
         fs::remove_file(&installed).unwrap();
         symlink("/usr/lib/debug/usr/bin/program.debug", &installed).unwrap();
         assert!(split.knows_local());
-        // A link that leads out of the root is not followed there.
+        // A link there that leads out of the root is not followed.
         fs::remove_file(&elsewhere).unwrap();
         fs::remove_file(&installed).unwrap();
         symlink(split.fixture.path("program.debug"), &installed).unwrap();
@@ -93,7 +93,7 @@ fn debug_files_are_found_by_link() {
         assert!(!split.knows_local());
         let installed = split.install(place);
         assert!(split.knows_local(), "{place}");
-        // One bit off.
+        // Changes one bit.
         let mut bytes = fs::read(&installed).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
@@ -114,7 +114,7 @@ fn debug_files_of_other_builds_are_refused() {
     assert!(!split.knows_local());
     let warnings = split.functions().warnings().join("\n");
     assert!(warnings.contains("its build id differs"), "{warnings}");
-    // Whatever else lies there is named too, and the rest goes on.
+    // A wrong file of any kind causes a warning, and reading goes on.
     for contents in ["", "text", "\x7fELF"] {
         fs::write(&installed, contents).unwrap();
         assert_eq!(split.functions().warnings().len(), 1);
@@ -149,7 +149,7 @@ fn a_debug_file_that_cannot_be_opened_is_told() {
     let place = build_id_path(&split.elf.build_id().unwrap().unwrap()).unwrap();
     let installed = split.install(place.to_str().unwrap());
     fs::remove_file(&installed).unwrap();
-    // A link to itself.
+    // Installs a link to itself.
     symlink(installed.file_name().unwrap(), &installed).unwrap();
     let warnings = split.functions().warnings().join("\n");
     assert!(warnings.contains("cannot be opened"), "{warnings}");
@@ -157,11 +157,11 @@ fn a_debug_file_that_cannot_be_opened_is_told() {
 
 #[test]
 fn a_checksum_is_that_of_the_whole_file() {
-    // Longer than one read.
+    // The file is longer than one read.
     let split = Split::padded("-O1 -Wl,--build-id=none", 300_000);
     let installed = split.install("/opt/app/program.debug");
     assert!(split.knows_local());
-    // Hardly anything of it is on the disk.
+    // Nearly all of the file is a hole.
     fs::OpenOptions::new().write(true).open(installed).unwrap().set_len(4 << 30).unwrap();
     let warnings = split.functions().warnings().join("\n");
     assert!(warnings.contains("no checksum is made of a file with so many holes"), "{warnings}");

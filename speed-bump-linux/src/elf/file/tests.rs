@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::elf::fixture::{Fixture, PROGRAM};
 
-/// Calls every method that reads.
+/// Calls every method that reads from the file.
 fn interrogate(bytes: Vec<u8>) -> Result<(), ElfError> {
     let file = ElfFile::from_bytes(bytes, "fixture")?;
     let functions = file.functions();
@@ -54,11 +54,11 @@ fn other_files_are_refused_with_their_reason() {
     let object = fixture.compile("object.c", PROGRAM, "-c");
     let object = ElfFile::open(&object).unwrap_err().kind;
     assert!(matches!(object, E::NotLoadable("an object file or kernel module")));
-    // Types and machines have two bytes.
+    // Types and machines take two bytes.
     assert!(matches!(with(17, 0xfe), E::NotLoadable("an ELF file of unknown type")));
     let wrong = u16::from(program[18]) | 0x100;
     assert!(matches!(with(19, 1), E::WrongMachine { found, .. } if found == wrong));
-    // A supported machine, but not this one.
+    // This machine is supported, but it is not ours.
     let other = if cfg!(target_arch = "x86_64") { elf::EM_AARCH64 } else { elf::EM_X86_64 };
     assert!(matches!(with(18, other as u8), E::WrongMachine { found, .. } if found == other));
 }
@@ -77,12 +77,12 @@ fn a_header_alone_is_a_file_without_anything() {
     let fixture = Fixture::new();
     let program = fs::read(fixture.compile("program.c", PROGRAM, "")).unwrap();
     let mut header = without_sections(program[..64].to_vec());
-    // No program headers, wherever they are said to be.
+    // The file has no program headers, and an invalid offset for them does not matter.
     header[32..40].copy_from_slice(&(1_u64 << 40).to_le_bytes());
     header[56..58].fill(0);
     let functions = ElfFile::from_bytes(header.clone(), "header").unwrap().functions().unwrap();
     assert!(functions.functions().is_empty() && functions.refused().is_empty());
-    // Section headers whose number is in the first of them, which is not there.
+    // The number of section headers would be in the first of them, which does not exist.
     header[40..48].copy_from_slice(&(1_u64 << 40).to_le_bytes());
     assert!(matches!(refusal(&header), ElfErrorKind::Truncated { what: "section header table", .. }));
 }
@@ -163,7 +163,7 @@ fn a_file_cut_anywhere_is_refused() {
     boundaries.extend((0..program.len()).step_by(61));
     for boundary in boundaries {
         for length in [boundary.saturating_sub(1), boundary, boundary + 1] {
-            // The section headers end a file of GNU ld, so that any cut meets them.
+            // GNU ld writes the section headers at the end of a file, so every cut affects them.
             if length < program.len() {
                 let error = ElfFile::from_bytes(&program[..length], "cut").unwrap_err();
                 assert!(
@@ -200,7 +200,7 @@ fn huge_claims_are_refused_before_memory_is_taken() {
     bytes[symtab + 32..symtab + 40].copy_from_slice(&(1_u64 << 40).to_le_bytes());
     let in_memory = ElfFile::from_bytes(bytes.clone(), "claim").unwrap().functions().unwrap_err();
     assert!(matches!(in_memory.kind, ElfErrorKind::Truncated { what: "symbol table", .. }), "{in_memory}");
-    // A sparse file can keep the promise.
+    // A sparse file can have the size that the headers claim.
     fs::write(&path, bytes).unwrap();
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 41).unwrap();
     let sparse = ElfFile::open(&path).unwrap().functions().unwrap_err();
@@ -224,7 +224,7 @@ fn build_id_and_code_are_those_of_other_tools() {
     assert_eq!(file.read_code(marked.address, &mut code).unwrap(), code.len());
     assert!(code.windows(4).any(|window| window == 0x51ee_7b0b_u32.to_le_bytes()));
     assert_eq!(file.read_code(VirtualAddress(0), &mut code).unwrap(), 0);
-    // Beyond the end of the segment nothing is read.
+    // Nothing is read beyond the end of the segment.
     let segment = *file.segments().iter().find(|segment| segment.executable).unwrap();
     let last = VirtualAddress(segment.address.0 + segment.file_size - 3);
     assert_eq!(file.read_code(last, &mut code).unwrap(), 3);
@@ -245,7 +245,7 @@ fn samples() -> &'static [Vec<u8>] {
     })
 }
 
-/// As `sstrip` leaves it.
+/// Removes the section headers, as `sstrip` does.
 pub(in crate::elf) fn without_sections(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes[40..48].fill(0);
     bytes[58..64].fill(0);

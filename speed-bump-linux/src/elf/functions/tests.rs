@@ -26,7 +26,7 @@ fn names(function: &FunctionSymbol) -> Vec<&str> {
     function.names.iter().map(SymbolName::as_str).collect()
 }
 
-/// The code of a function, read from the file at the offset that a uprobe would get.
+/// The code of a function, read from the file at the offset of a uprobe.
 fn code(path: &Path, function: &FunctionSymbol) -> Vec<u8> {
     let start = function.offset.0 as usize;
     fs::read(path).unwrap()[start..start + function.size as usize].to_vec()
@@ -48,7 +48,7 @@ fn offsets_lead_to_the_code_however_the_file_is_linked() {
         ("joined.c", "-Wl,-z,noseparate-code"),
         ("shared.c", "-shared -fPIC"),
         ("far.c", "-no-pie -fno-pie -Wl,-Ttext-segment=0x70000000"),
-        // Two executable segments: .text is moved away from .init and .plt.
+        // There are two executable segments: .text is far from .init and .plt.
         ("two.c", "-no-pie -fno-pie -Wl,--section-start=.text=0x10000000"),
     ] {
         let path = fixture.compile(name, PROGRAM, &format!("-O1 {options}"));
@@ -113,7 +113,7 @@ fn what_is_no_function_is_refused_with_its_reason() {
     let functions = elf.functions().unwrap();
     for (name, expected) in [
         ("counter", Refusal::Data),
-        // In the executable segment of this layout, but not in a code section.
+        // In this layout, these are in the executable segment, but not in a code section.
         ("table", Refusal::Data),
         ("untyped", Refusal::Untyped),
         ("constant", Refusal::Absolute),
@@ -123,11 +123,11 @@ fn what_is_no_function_is_refused_with_its_reason() {
         assert_eq!(refusal(&functions, name), Some(expected), "{name}");
     }
     assert_eq!(function(&functions, "unsized").unwrap().size, 0);
-    // Each name and reason is there once, though two tables have it.
+    // Each name occurs once for each reason, even if two tables have it.
     let of_name =
         |name: &str| functions.refused().iter().filter(|symbol| symbol.name.as_str() == name).count();
     assert_eq!((of_name("printf"), of_name("counter"), of_name("table")), (1, 1, 1));
-    // Versions of imports are names too.
+    // Names of imports also match with their versions.
     let printf = functions.refused().iter().find(|symbol| symbol.name.as_str() == "printf").unwrap();
     assert!(printf.name.candidates().any(|name| name.starts_with("printf@GLIBC_")));
 }
@@ -136,7 +136,7 @@ fn what_is_no_function_is_refused_with_its_reason() {
 fn import_stubs_are_refused() {
     let fixture = Fixture::new();
     let path = fixture.compile("stubs.c", PROGRAM, "-no-pie -fno-pie -Wl,-z,lazy");
-    // Names that linkers give their stubs.
+    // Linkers give names of this form to their stubs.
     let stub = "--add-symbol=stub=.plt:0,function,global";
     let label = "--add-symbol=label=.plt:0,global";
     let plain = "--add-symbol=plain=.text:0,function,global";
@@ -169,7 +169,7 @@ fn versions_of_a_library_are_told_apart() {
         assert_eq!(at("f@@V1"), None);
         assert!(at("g@@V1").is_some());
         assert!(holds(&code(&path, function(&functions, "f@@V2").unwrap()), 0x2eee2));
-        // Without a version, both.
+        // The name without a version matches both functions.
         let all = functions.functions().iter().filter(|f| f.names.candidates().any(|name| name == "f"));
         assert_eq!(all.count(), 2);
         let local = if stripped { None } else { Some(new) };
@@ -246,7 +246,7 @@ fn cpp_and_rust_functions_have_the_names_people_write() {
         });
         let method = method.unwrap_or_else(|| panic!("{file}"));
         assert!(function(&functions, "names::free").is_some(), "{file}");
-        // Mangled, without hash or disambiguator, and with it.
+        // The names are: mangled, demangled without the hash or disambiguator, and demangled with it.
         assert_eq!(method.names.candidates().count(), 3, "{file}");
         assert!(method.names.canonical().demangled().unwrap().ends_with("method"));
     }
@@ -264,7 +264,7 @@ fn stripped_files_keep_what_they_export() {
         assert!(function(&functions, "local").is_none());
         assert!(holds(&code(&path, function(&functions, "marked").unwrap()), 0x51ee_7b0b));
 
-        // Without section headers the dynamic segment still names it.
+        // Without section headers, the dynamic segment still leads to the exported symbols.
         let bare = without_sections(fs::read(&path).unwrap());
         let bare = ElfFile::from_bytes(bare, "bare").unwrap();
         let from_segment = bare.functions().unwrap();
@@ -280,7 +280,7 @@ fn stripped_files_keep_what_they_export() {
     assert!(functions.functions().is_empty() && functions.tables().is_empty());
 }
 
-/// `readelf`'s view of one symbol table: defined functions and IFUNCs by address and name.
+/// The symbols in one table according to `readelf`: defined functions and IFUNCs, by address and name.
 fn readelf(fixture: &Fixture, path: &str, option: &str) -> BTreeSet<(u64, String)> {
     let text = fixture.run("readelf", &[option, "-W", path]);
     let rows = text.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());

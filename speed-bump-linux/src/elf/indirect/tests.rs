@@ -15,7 +15,7 @@ use crate::{
     units::FileOffset,
 };
 
-/// The files of a process and its memory, from `/proc`.
+/// The files and the memory of a process, from `/proc`.
 struct Process {
     files: Vec<(PathBuf, ElfFile, LoadBias)>,
     memory: File,
@@ -60,7 +60,7 @@ impl Process {
     }
 }
 
-/// A program that prints the addresses of what it calls, then waits.
+/// A program that prints the addresses of functions that it calls, and then waits.
 struct Running(Child, Vec<u64>);
 
 impl Running {
@@ -76,7 +76,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The program ends at the end of its input.
+        // The program ends when its input ends.
         drop(self.0.stdin.take());
         self.0.wait().ok();
     }
@@ -121,7 +121,7 @@ fn a_programs_own_choice_is_found() {
         let functions = process.files[home].1.functions().unwrap();
         let found = process.resolve(&functions, home, "chosen");
         assert_eq!(found, Some(VirtualAddress(running.1[0])), "{name}");
-        // Back in the file it is a function with a name.
+        // In the file, the address is that of a function with a name.
         let in_file = process.files[home].2.to_file(found.unwrap());
         assert_eq!(functions.containing(in_file).unwrap().names.canonical().as_str(), "two");
     }
@@ -130,7 +130,7 @@ fn a_programs_own_choice_is_found() {
 #[test]
 fn a_librarys_choice_is_found_through_its_callers() {
     let fixture = Fixture::new();
-    // No caller inside the library: only the program's slot knows.
+    // The library has no caller of the function, so only a slot of the program has the address.
     let library = CHOSEN.replace("chosen(x) + ", "");
     fixture.compile("libchosen.c", &library, "-shared -fPIC -o libchosen.so");
     for (name, options) in [("lazy.c", "-Wl,-z,lazy"), ("now.c", "-Wl,-z,now"), ("got.c", "-fno-plt")] {
@@ -148,7 +148,8 @@ fn a_librarys_choice_is_found_through_its_callers() {
 fn before_the_first_call_there_is_no_answer() {
     let fixture = Fixture::new();
     let source = MAIN.replace("argc < 2", "argc >= 2");
-    // Without a caller inside of the library, and with one, whose slot then points at a stub of the library.
+    // Once without a caller in the library, and once with one. Then the caller's slot points to a stub in the
+    // library.
     for (name, library) in [("without.c", CHOSEN.replace("chosen(x) + ", "")), ("with.c", CHOSEN.to_owned())]
     {
         fixture.compile("libchosen.c", &library, "-shared -fPIC -Wl,-z,lazy -o libchosen.so");
@@ -158,7 +159,7 @@ fn before_the_first_call_there_is_no_answer() {
         let home = process.position("libchosen");
         let functions = process.files[home].1.functions().unwrap();
         assert_eq!(process.resolve(&functions, home, "chosen"), None, "{name}");
-        // The importing program refuses the name, too.
+        // In the program, which imports the function, the name is refused.
         let stem = name.trim_end_matches(".c");
         let program = process.files[process.position(&format!("/{stem}"))].1.functions().unwrap();
         let refused = program.refused().iter().find(|symbol| symbol.name.as_str() == "chosen");
@@ -190,10 +191,11 @@ fn our_own_libc_agrees_with_the_dynamic_loader() {
                 continue;
             };
             let symbol = std::ffi::CString::new(name.as_str()).unwrap();
-            // SAFETY: a NUL-terminated name, looked up in the libraries that this program is linked to.
+            // SAFETY: the name ends with NUL. It is looked up in the libraries that this program is linked
+            // with.
             let theirs = unsafe { libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()) };
             assert_eq!(ours.0, theirs as u64, "{}", name.as_str());
-            // Only the vDSO's functions are not the library's.
+            // All of these functions are in the library, except those of the vDSO.
             let inside = elf.segments().code_offset_of(bias.to_file(ours)).is_some();
             assert!(inside || matches!(name.as_str(), "time" | "gettimeofday"), "{}", name.as_str());
             found += 1;

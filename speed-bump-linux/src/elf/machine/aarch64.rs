@@ -1,4 +1,4 @@
-//! aarch64: relocation types. USDT operands are not read yet.
+//! aarch64: the types of relocations. USDT operands are not implemented.
 
 use object::elf;
 use speed_bump_abi::ArgumentSpec;

@@ -1,4 +1,5 @@
-//! x86-64: relocation types, and the operands of USDT arguments (AT&T syntax, as the compiler printed them).
+//! x86-64: the types of relocations, and the operands of USDT arguments (in AT&T syntax, as the compiler
+//! printed them).
 
 use object::elf;
 use speed_bump_abi::ArgumentSpec;
@@ -39,7 +40,7 @@ pub(super) fn usdt_operand(size: i8, operand: &str) -> Result<ArgumentSpec, Argu
     memory(size, operand)
 }
 
-/// `displacement(base, index, scale)`.
+/// Reads `displacement(base, index, scale)`.
 fn memory(size: i8, operand: &str) -> Result<ArgumentSpec, ArgumentError> {
     let Some((displacement, inner)) = operand.strip_suffix(')').and_then(|operand| operand.split_once('('))
     else {
@@ -75,7 +76,7 @@ fn memory(size: i8, operand: &str) -> Result<ArgumentSpec, ArgumentError> {
     Ok(ArgumentSpec { kind: ArgumentSpec::MEMORY, size, register, index, scale, value })
 }
 
-/// `pt_regs` offset of a register that takes part in an address: all 64 bits of it.
+/// The `pt_regs` offset of a register in an address. All 64 bits of it count.
 fn address_register(text: &str, operand: &str) -> Result<u16, ArgumentError> {
     let name = text.strip_prefix('%').ok_or_else(|| ArgumentError::Malformed(operand.to_owned()))?;
     let register = Register::named(name).ok_or_else(|| unknown_register(name))?;
@@ -85,7 +86,7 @@ fn address_register(text: &str, operand: &str) -> Result<u16, ArgumentError> {
     Ok(register.offset)
 }
 
-/// Text that is no number where one was expected: the name of a symbol, or nonsense.
+/// The error for text that is not a number: the name of a symbol, or nonsense.
 fn symbolic_or_malformed(operand: &str) -> ArgumentError {
     let name = operand.trim_start_matches(['$', '-', '+']);
     if name.starts_with(|first: char| first.is_ascii_alphabetic() || matches!(first, '_' | '.')) {
@@ -107,16 +108,17 @@ fn unknown_register(name: &str) -> ArgumentError {
 
 /// A general-purpose register, or the low part of one.
 struct Register {
-    /// Offset in `struct pt_regs` (`arch/x86/include/asm/ptrace.h`), in bytes.
+    /// The offset in `struct pt_regs` (`arch/x86/include/asm/ptrace.h`), in bytes.
     offset: u16,
-    /// Width in bytes.
+    /// The width in bytes.
     bytes: u8,
 }
 
 impl Register {
-    /// By name, without `%`. On this little-endian machine the low part of a register lies at its offset.
+    /// Finds a register by name, without `%`. On this little-endian machine, the low part of a register has
+    /// the register's own offset.
     fn named(name: &str) -> Option<Self> {
-        // Names by width: 8, 4, 2 and 1 bytes.
+        // The names of the parts with 8, 4, 2 and 1 bytes.
         const LEGACY: &[(u16, [&str; 4])] = &[
             (32, ["rbp", "ebp", "bp", "bpl"]),
             (40, ["rbx", "ebx", "bx", "bl"]),
@@ -208,7 +210,8 @@ mod tests {
 
     #[test]
     fn all_registers_have_the_offsets_of_pt_regs() {
-        // struct pt_regs in memory order, eight bytes each; orig_rax, rip, cs, eflags, ss are no operands.
+        // The registers of struct pt_regs in memory order, eight bytes each. orig_rax, rip, cs, eflags and ss
+        // are never operands.
         let order = [
             "r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi",
             "rdi", "", "", "", "", "rsp",

@@ -39,7 +39,7 @@ fn symbols_are_visited_as_their_table_has_them() {
     ] {
         assert_eq!(symbols[name].2, in_code, "{name}");
     }
-    // Imported names have a suffix there (`printf@GLIBC_2.2.5`).
+    // In this table, imported names have a suffix (`printf@GLIBC_2.2.5`).
     assert!(!symbols.keys().any(|name| name.starts_with("printf")));
     assert!(!table(TableKind::Dynamic).contains_key("marked"));
     assert!(table(TableKind::DebugFile).is_empty());
@@ -79,7 +79,7 @@ fn sections_and_bytes_are_where_readelf_says() {
 #[test]
 fn bytes_of_two_segments_are_not_read_as_one() {
     let fixture = Fixture::new();
-    // Two segments that touch in memory.
+    // A file with two segments that touch in memory.
     let script = "PHDRS { a PT_LOAD; b PT_LOAD; }
         SECTIONS { .a 0x400000 : AT(0x400000) { *(.a) } :a
                    .b 0x400008 : AT(0x500008) { *(.b) } :b /DISCARD/ : { *(*) } }";
@@ -87,7 +87,7 @@ fn bytes_of_two_segments_are_not_read_as_one() {
     let source = ".section .a,\"a\"\n.8byte 1\n.section .b,\"a\"\n.8byte 2\n";
     let options = "-nostdlib -static -no-pie -Wl,-T,script.ld -Wl,-e,0 -Wl,--build-id=none -Wl,-n";
     let mut bytes = fs::read(fixture.compile("two.s", source, options)).unwrap();
-    // The second is moved in the file: the offset in its program header, to where the first one's bytes are.
+    // Moves the second segment in the file: its program header gets the offset of the first segment.
     let offsets = [64 + 8, 64 + 56 + 8];
     bytes.copy_within(offsets[0]..offsets[0] + 8, offsets[1]);
     let elf = ElfFile::from_bytes(bytes, "two").unwrap();
@@ -105,11 +105,11 @@ fn programs_are_told_from_libraries_however_they_are_linked() {
     for (name, options, is_program) in [
         ("pie.c", "-pie -fPIE", true),
         ("fixed.c", "-no-pie -fno-pie", true),
-        // Without an interpreter.
+        // These programs have no interpreter.
         ("static.c", "-static -no-pie", true),
         ("static_pie.c", "-static-pie -fPIE", true),
         ("shared.c", "-shared -fPIC", false),
-        // With flags, as a position-independent program has them.
+        // This library has the same flags as a position-independent program.
         ("now.c", "-shared -fPIC -Wl,-z,now", false),
     ] {
         let elf = ElfFile::open(&fixture.compile(name, PROGRAM, options)).unwrap();

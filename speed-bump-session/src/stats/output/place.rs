@@ -1,9 +1,9 @@
-//! Writes a report to a path, according to what is there.
+//! Writes a report to a path. How depends on what is at the path.
 //!
-//! A file, or nothing: we write the report elsewhere and move it there, so that the path always has a
-//! complete file, the new one or the old one. A device or a FIFO stays, and we write the report into it. We
+//! If there is a file or nothing, we write the report elsewhere and move it there: so the path always has a
+//! complete file, the old one or the new one. A device or a FIFO stays, and we write the report into it. We
 //! never follow a symbolic link: in a folder like /tmp any user may have put it there. The names of our own
-//! descriptors are such links; we recognise them by name.
+//! descriptors are also such links; we recognise these names.
 
 use std::{
     fs::{File, Metadata, Permissions},
@@ -25,27 +25,27 @@ use rustix::{
 use super::Content;
 use crate::whole_file::{self, folder};
 
-/// How long a FIFO may have no reader when the report is ready.
+/// How long we wait for a FIFO to get a reader when the report is ready.
 const PATIENCE_FOR_READERS: Duration = Duration::from_secs(5);
-/// The time between two checks for one.
+/// The time between two checks for a reader.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long a reader may stop reading, in seconds.
+/// How long we wait for a reader that has stopped reading, in seconds.
 const PATIENCE_WITH_READERS: i64 = 30;
-/// How much a pipe accepts without blocking once it accepts anything (`PIPE_BUF`).
+/// How many bytes a pipe takes without blocking if it takes any (`PIPE_BUF`).
 const PART: usize = 4096;
 
-/// How to write to a path.
+/// How a path is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// By renaming: a file, nothing, or a symbolic link, which is replaced.
+    /// By renaming. For a file, for nothing, and for a symbolic link, which is replaced.
     File,
-    /// Into a FIFO.
+    /// By writing into a FIFO.
     Fifo,
-    /// Into a character device.
+    /// By writing into a character device.
     Device,
 }
 
-/// The number of one of our own descriptors, by the system's names for it.
+/// The number of the descriptor, if the path is one of the system's names for our own descriptors.
 pub(super) fn descriptor_named(path: &Path) -> Option<RawFd> {
     let path = path.to_str()?;
     match path {
@@ -59,7 +59,7 @@ pub(super) fn descriptor_named(path: &Path) -> Option<RawFd> {
     number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok())?
 }
 
-/// Fails if a descriptor is not open for writing.
+/// Checks that a descriptor is open for writing.
 pub(super) fn check_descriptor(descriptor: impl AsFd) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(descriptor)?;
     let mode = flags & OFlags::RWMODE;
@@ -67,7 +67,7 @@ pub(super) fn check_descriptor(descriptor: impl AsFd) -> io::Result<()> {
     is_writable.then_some(()).ok_or_else(|| Errno::BADF.into())
 }
 
-/// Checks that a report can be written there.
+/// Checks that a report can be written to this path.
 pub(super) fn check(path: &Path) -> io::Result<()> {
     if place_of(path)? == Place::File {
         whole_file::check(path)?;
@@ -75,7 +75,7 @@ pub(super) fn check(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes to what is there now.
+/// Writes to the path. What is there now decides how.
 pub(super) fn write(path: &Path, content: Content<'_>) -> io::Result<()> {
     match place_of(path)? {
         Place::File => write_whole(path, content.exact()),
@@ -98,7 +98,7 @@ fn place_of(path: &Path) -> io::Result<Place> {
     if !itself.file_type().is_symlink() {
         return place_for(&itself);
     }
-    // We do not follow it, and do not replace a link to anything but a file.
+    // We do not follow a symbolic link, and replace it only if it leads to a file or to nothing.
     match path.metadata().map(|metadata| (place_for(&metadata), metadata.is_file())) {
         Ok((Ok(_), false)) => {
             Err(unfit("it is a symbolic link to what is no file, and links are not followed"))
@@ -129,7 +129,7 @@ fn unfit(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("{why}; name a file, or - for standard output"))
 }
 
-/// Opens anything but a file, without creating, following or waiting for anything.
+/// Opens a FIFO or a device. Creates nothing, follows no link, and waits only for a FIFO's reader.
 fn open_in_place(path: &Path, kind: FileType) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
     let deadline = Instant::now() + PATIENCE_FOR_READERS;
@@ -150,7 +150,7 @@ fn open_in_place(path: &Path, kind: FileType) -> io::Result<File> {
     Ok(File::from(opened))
 }
 
-/// Writes in parts, each when there is room for it: a reader that stops does not block us for ever.
+/// Writes in parts, each when there is room for it. So a reader that stops does not block us for ever.
 fn write_patiently(to: impl AsFd, mut text: &[u8]) -> io::Result<()> {
     let limit = Timespec { tv_sec: PATIENCE_WITH_READERS, tv_nsec: 0 };
     while !text.is_empty() {
@@ -168,17 +168,18 @@ fn write_patiently(to: impl AsFd, mut text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces a file, with the mode and owner of the former one.
+/// Replaces a file. The new one gets the mode and owner of the former one.
 fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
     let before = path.symlink_metadata().ok().filter(Metadata::is_file);
     let mode = if before.is_some() { 0o600 } else { 0o644 };
     whole_file::write(path, mode, text, |file| {
         let Some(before) = before else { return Ok(()) };
-        // In a folder where any user may put files, the former file's owner has no say.
+        // In a folder where any user may put files, the former file may be anybody's, so its owner does not
+        // get the new one.
         let is_ours = folder(path).metadata()?.mode() & 0o002 == 0;
         let most = if is_ours { 0o777 } else { 0o644 };
         if is_ours {
-            // Without the privilege the file is ours, like any new file.
+            // If we lack the privilege for this, the file belongs to us, as any new file does.
             let (owner, group) = (Uid::from_raw(before.uid()), Gid::from_raw(before.gid()));
             let _ = fchown(file, Some(owner), Some(group));
         }
@@ -266,7 +267,8 @@ mod tests {
             write(&path, Content::Bytes(b"second")).unwrap();
             assert_eq!(path.metadata().unwrap().mode() & 0o777, mode);
         }
-        // In a folder of everybody's it could be anybody's who wants to write into it.
+        // In a folder of everybody's, the former file may be from anyone who wants to write into the report.
+        // So the new one must not be writable for others.
         std::fs::set_permissions(folder.path(), Permissions::from_mode(0o1777)).unwrap();
         write(&path, Content::Bytes(b"third")).unwrap();
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o644);

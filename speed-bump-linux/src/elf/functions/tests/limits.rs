@@ -1,4 +1,4 @@
-//! The limits on symbols and on the bytes of names, exactly, and what is reported of the rest.
+//! Tests the exact limits on symbols and on the bytes of names, and the warnings about symbols beyond them.
 
 use object::{LittleEndian, U16, U32, U64};
 
@@ -43,7 +43,7 @@ fn names_beyond_a_length_are_left_out_and_counted() {
         source.push_str(&format!(".globl {name}\n.type {name},@function\n{name}: ret\n"));
     }
     let path = fixture.compile("names.s", &source, "-shared -nostdlib");
-    // One table is enough.
+    // Leaves only one table, so that each name occurs once.
     fixture.run("strip", &["names"]);
     let functions = ElfFile::open(&path).unwrap().functions().unwrap();
     assert!(function(&functions, &longest).is_some());
