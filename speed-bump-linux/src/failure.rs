@@ -1,10 +1,10 @@
-//! The kind of failure of an error, for programs: exit codes and answers follow from it.
+//! The kind of a failure, for programs. It decides exit codes and answers.
 
 use serde::{Deserialize, Serialize};
 
 use crate::process::{ProcessError, RefusalKind};
 
-/// Kinds of failure.
+/// The kinds of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
@@ -12,7 +12,7 @@ pub enum FailureKind {
     Usage,
     /// A target selects nothing, and the user has not allowed that.
     NothingSelected,
-    /// A privilege is missing, or the kernel or the target's build lacks something.
+    /// We lack a privilege, or the kernel or the target's build lacks something.
     System,
     /// The process is gone.
     Gone,
@@ -21,7 +21,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// The kind of a process's refusal.
+    /// The kind of failure for an error with a process.
     pub fn for_process(error: &ProcessError) -> Self {
         match error.kind() {
             RefusalKind::Gone => Self::Gone,

@@ -1,7 +1,7 @@
-//! What the running kernel can do, what it lets us do, and whether that is enough.
+//! What the running kernel can do, what it allows us, and whether that is enough.
 //!
-//! We read facts once. Wherever that is cheap and changes nothing we ask the kernel to do the thing;
-//! elsewhere the version number decides. What an attach requires is a pure function of the facts.
+//! We read facts once. Where it is cheap and changes nothing, we ask the kernel to do the thing. Otherwise
+//! the version number decides. Whether an attach is possible is a pure function of the facts.
 
 pub mod btf;
 pub mod config;
@@ -24,40 +24,40 @@ pub use version::KernelVersion;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{lack}{}: {}", self.built_as(), self.way_out())]
 pub struct KernelError {
-    /// What is lacking.
+    /// What the kernel lacks.
     pub lack: Lack,
     /// The running kernel's release.
     pub release: String,
-    /// What its configuration says about the option; absent if it cannot be read.
+    /// Whether the kernel's configuration has the build option; `None` if it cannot be read.
     pub built: Option<bool>,
 }
 
-/// What a kernel may lack. Without it nothing can be attached.
+/// Things that a kernel may lack, and without which nothing can be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Lack {
-    /// The system call bpf(2) is not compiled in.
+    /// The kernel was built without the system call bpf(2).
     #[error("no BPF")]
     Bpf,
     /// /sys is not mounted, so we cannot find uprobes.
     #[error("/sys/bus/event_source is missing, so uprobes cannot be found")]
     Sysfs,
-    /// The kernel offers no uprobes as events (`CONFIG_UPROBE_EVENTS`).
+    /// The kernel does not have uprobes as events (`CONFIG_UPROBE_EVENTS`).
     #[error("no uprobes")]
     Uprobes,
-    /// BPF programs at probes.
+    /// The kernel cannot run BPF programs at probes.
     #[error("no BPF programs at probes")]
     BpfEvents,
-    /// Ring buffers, through which the programs report events.
+    /// The kernel lacks the ring buffers through which programs report events.
     #[error("no BPF ring buffers, through which the programs report forks and execs")]
     RingBuffers,
-    /// BPF programs must not read kernel memory.
+    /// The kernel forbids BPF programs to read kernel memory.
     #[error("the kernel is locked down (confidentiality): BPF programs may not read its memory")]
     KernelReads,
 }
 
 impl Lack {
-    /// The build option that adds it.
+    /// The build option that adds this.
     pub fn option(self) -> Option<&'static str> {
         match self {
             Self::Bpf => Some("CONFIG_BPF_SYSCALL"),
@@ -69,7 +69,7 @@ impl Lack {
 }
 
 impl KernelError {
-    /// What to do about it.
+    /// The way out.
     pub fn way_out(&self) -> String {
         match (self.lack, self.lack.option()) {
             (_, Some(option)) if self.built == Some(true) => {
@@ -95,7 +95,7 @@ impl KernelError {
 }
 
 impl KernelFacts {
-    /// Refuses a kernel with which nothing can be attached.
+    /// Returns an error if nothing can be attached with this kernel.
     pub fn require(&self) -> Result<(), KernelError> {
         match self.lacks().next() {
             None => Ok(()),
@@ -103,7 +103,7 @@ impl KernelFacts {
         }
     }
 
-    /// Everything that forbids attaching, the most basic lack first.
+    /// Everything that the kernel lacks, the most basic things first.
     pub fn lacks(&self) -> impl Iterator<Item = Lack> {
         let no_uprobes = if self.event_sources { Lack::Uprobes } else { Lack::Sysfs };
         [
@@ -117,44 +117,45 @@ impl KernelFacts {
         .filter_map(|(lacks, lack)| lacks.then_some(lack))
     }
 
-    /// Error that names the lack, this kernel, and what its configuration says.
+    /// The error about something that the kernel lacks.
     pub fn refusal(&self, lack: Lack) -> KernelError {
         let built = lack.option().and_then(|option| Some(self.config.as_ref()?.has(option)));
         KernelError { lack, release: self.release.clone(), built }
     }
 
-    /// Whether BPF programs may read kernel memory: as the kernel answered, or by the lockdown in force.
+    /// Whether BPF programs may read kernel memory. If the kernel gave no answer, the lockdown decides.
     fn has_kernel_reads(&self) -> bool {
         match self.kernel_reads {
             Support::Yes => true,
-            // A kernel without any such programs gives the same answer; that is another lack.
+            // If the kernel has no such programs at all, it gives the same answer. Then that is what it
+            // lacks.
             Support::No => self.probe_programs == Support::No || self.bpf == Support::No,
             Support::Unknown(_) => self.lockdown != Some(Lockdown::Confidentiality),
         }
     }
 
-    /// Whether programs can write to ring buffers: as the kernel answered, or by version (5.8).
+    /// Whether programs can write to ring buffers. If the kernel gave no answer, its version decides (5.8).
     fn has_ring_buffers(&self) -> bool {
         self.ring_buffers.or_since(self.version, KernelVersion::new(5, 8))
     }
 
-    /// Whether a probe can carry a cookie: as the kernel answered, or by version (5.15).
+    /// Whether a probe can have a cookie. If the kernel gave no answer, its version decides (5.15).
     pub fn has_cookies(&self) -> bool {
         self.cookies.or_since(self.version, KernelVersion::new(5, 15))
     }
 
-    /// Whether `bpf_loop` exists: as the kernel answered, or by version (5.17).
+    /// Whether `bpf_loop` exists. If the kernel gave no answer, its version decides (5.17).
     pub fn has_bpf_loop(&self) -> bool {
         self.bpf_loop.or_since(self.version, KernelVersion::new(5, 17))
     }
 
-    /// Whether one link can carry many uprobes: as the kernel answered, or by version (6.6).
+    /// Whether one link can have many uprobes. If the kernel gave no answer, its version decides (6.6).
     pub fn has_uprobe_multi(&self) -> bool {
         self.uprobe_multi.or_since(self.version, KernelVersion::new(6, 6))
     }
 
-    /// Whether such a link's PID means the process and not the thread: as the kernel answered, or by version.
-    /// Linux 6.10 has the fix; from 6.12 on, return probes agree.
+    /// Whether the PID of such a link means the process, and not the thread. If the kernel gave no answer,
+    /// its version decides. Linux 6.10 has this; from 6.12 on, return probes have it too.
     pub fn has_uprobe_multi_pid(&self) -> bool {
         self.has_uprobe_multi() && self.uprobe_multi_pid.or_since(self.version, KernelVersion::new(6, 12))
     }

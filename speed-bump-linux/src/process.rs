@@ -1,8 +1,9 @@
-//! Processes: identity, mappings, namespaces, children, and the reasons why one cannot be attached to.
+//! Processes: their identity, mappings, namespaces and children, and the reasons why a process cannot be
+//! attached to.
 //!
-//! A [`Process`] holds on to the very process that it was opened for: by a pidfd, and by the process's
-//! directory in /proc, which the kernel never hands to a later owner of the same PID. We read everything
-//! through these two, so we never meet a reused PID. Nothing here changes the process.
+//! A [`Process`] always means the process for which it was opened. It has a pidfd, and the process's
+//! directory in /proc, which never leads to a later process with the same PID. We read everything through
+//! these two. So we never read from a process that has got the PID later. Nothing here changes the process.
 
 pub mod access;
 pub mod architecture;
@@ -63,11 +64,11 @@ use directory::ProcDirectory;
 use stat::Stat;
 pub use status::Status;
 
-/// A running process that we can inspect: 64-bit, of this machine's architecture, with user-space memory of
-/// its own, and not ourselves.
+/// A running process that we can inspect: it is 64-bit, of this machine's architecture, has user-space memory
+/// of its own, and is not this tool.
 ///
-/// It stays the same process for as long as the value lives. Once that process has ended, every method that
-/// reads returns [`ProcessError::Gone`].
+/// It stays the same process as long as the value exists. Once the process has ended, every method that reads
+/// returns [`ProcessError::Gone`].
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
@@ -76,15 +77,15 @@ pub struct Process {
     started: StartTime,
 }
 
-/// When a process started, in clock ticks since boot (field 22 of /proc/PID/stat). With the PID it
-/// identifies a process across tools and time.
+/// The time when a process started, in clock ticks since boot (field 22 of /proc/PID/stat). Together with the
+/// PID, it identifies a process for other tools and at other times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StartTime(pub u64);
 
 impl Process {
-    /// Opens a process, or returns why it cannot be attached to.
+    /// Opens a process. Fails if it cannot be attached to, with the reason.
     ///
-    /// Requires the right to read only (`PTRACE_MODE_READ`). [`Privileges`](crate::kernel::Privileges) has
+    /// Needs only the right to read (`PTRACE_MODE_READ`). [`Privileges`](crate::kernel::Privileges) lists
     /// what an attach needs in addition.
     pub fn open(pid: Pid) -> Result<Self, ProcessError> {
         if pid.get() == rustix::process::getpid().as_raw_nonzero().get() {
@@ -96,8 +97,8 @@ impl Process {
         let mut process = Self { pid, pidfd, directory, started: StartTime(0) };
 
         let stat = process.stat();
-        // If that process still runs now, the PID was still the pidfd's when we opened the directory, so both
-        // name the same process. A zombie keeps its PID, but there is nothing to attach to.
+        // If the process of the pidfd is alive now, it still had the PID when we opened the directory. So
+        // both mean the same process. A zombie keeps its PID, but cannot be attached to.
         let ended = !process.is_alive();
         let stat = match stat {
             Ok(stat) if stat.has_ended() && ended => {
@@ -128,7 +129,7 @@ impl Process {
         Ok(process)
     }
 
-    /// Refuses a program that is not 64-bit ELF for this machine. Call it again after an exec.
+    /// Refuses a program that is not 64-bit ELF for this machine. Must be called again after an exec.
     pub fn check_executable(&self) -> Result<(), ProcessError> {
         let exe = self.directory.open_entry("exe", OFlags::PATH);
         let exe = exe.map_err(|errno| self.failure("exe", AccessMode::Read, errno))?;
@@ -154,12 +155,13 @@ impl Process {
         })
     }
 
-    /// The thread that /proc shows for the process: its main thread, or another one if that has ended.
+    /// The thread whose directory in /proc is read for the process: its main thread, or another one if the
+    /// main thread has ended.
     pub fn shown_by(&self) -> Pid {
         self.directory.thread()
     }
 
-    /// The process id in our own PID namespace.
+    /// The process's PID in our own PID namespace.
     pub fn pid(&self) -> Pid {
         self.pid
     }
@@ -169,26 +171,27 @@ impl Process {
         self.started
     }
 
-    /// Whether the process still runs: false as soon as its last thread has ended, reaped or not.
+    /// Whether the process is alive. False as soon as its last thread has ended, even if it was not reaped
+    /// yet.
     pub fn is_alive(&self) -> bool {
         !has_ended(&self.pidfd)
     }
 
-    /// Fails if the process has ended. Call it after reading: a process that has ended maps no files and has
-    /// none to open.
+    /// Fails if the process has ended. Must be called after reading: for a process that has ended, the kernel
+    /// shows no mappings and no open files.
     pub fn is_still_there(&self) -> Result<(), ProcessError> {
         if self.is_alive() { Ok(()) } else { Err(ProcessError::Gone { pid: self.pid }) }
     }
 
-    /// The process's name for itself: the first 15 bytes of the program's name, unless it was changed.
+    /// The process's own name: the first 15 bytes of the program's name, unless the process has changed it.
     pub fn comm(&self) -> Result<String, ProcessError> {
-        // Other threads have names of their own.
+        // Read from the main thread, as other threads have their own names.
         let bytes = self.directory.read_own("comm");
         let bytes = bytes.map_err(|errno| self.failure("comm", AccessMode::Read, errno))?;
         Ok(String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned())
     }
 
-    /// A name for people: the process's name for itself, or else its program's.
+    /// A name for messages: the process's own name, or that of its program.
     pub fn name(&self) -> String {
         let comm = self.comm().unwrap_or_default();
         if !comm.trim().is_empty() {
@@ -199,7 +202,7 @@ impl Process {
         name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
-    /// The arguments that are in the process's memory now; empty if it has erased them.
+    /// The arguments, as they are in the process's memory now. Empty if the process has erased them.
     pub fn command_line(&self) -> Result<Vec<OsString>, ProcessError> {
         let bytes = self.read("cmdline", AccessMode::Read)?;
         let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
@@ -209,33 +212,34 @@ impl Process {
         Ok(bytes.split(|byte| *byte == 0).map(|argument| OsString::from_vec(argument.to_vec())).collect())
     }
 
-    /// The environment that its program started with, as far as it is still in the process's memory.
+    /// The environment with which the program started, as far as it is still in the process's memory.
     pub fn environment(&self) -> Result<Vec<OsString>, ProcessError> {
         let bytes = self.read("environ", AccessMode::Read)?;
         let variables = bytes.split(|byte| *byte == 0).filter(|variable| !variable.is_empty());
         Ok(variables.map(|variable| OsString::from_vec(variable.to_vec())).collect())
     }
 
-    /// The time since it was started; not since it executed its program.
+    /// The time since the process was created, which may be longer than the time since its last exec.
     pub fn age(&self) -> Option<Duration> {
         let ticks = rustix::param::clock_ticks_per_second();
         let started = self.started.0.checked_mul(1_000_000_000)?.checked_div(ticks)?;
         clock::read(ClockId::Boottime).0.checked_sub(started).map(Duration::from_nanos)
     }
 
-    /// The program's path as the kernel shows it to us: ending in ` (deleted)` if it was replaced on disk.
+    /// The program's path, as the kernel shows it to us. It ends in ` (deleted)` if the file was replaced on
+    /// disk.
     pub fn executable(&self) -> Result<PathBuf, ProcessError> {
         self.read_link("exe")
     }
 
-    /// Its working directory, by the process's own path; `None` if its root is not the root of its mount
+    /// The working directory, as a path of the process. `None` if its root is not the root of its mount
     /// namespace, since the kernel then shows another path.
     pub fn working_folder(&self) -> Result<Option<PathBuf>, ProcessError> {
         let whole = self.read_link("root")? == Path::new("/");
         if whole { self.read_link("cwd").map(Some) } else { Ok(None) }
     }
 
-    /// /proc/PID/status now: credentials, tracer, threads, namespaces' PIDs, seccomp.
+    /// Reads /proc/PID/status: credentials, tracer, threads, PIDs in namespaces, seccomp.
     pub fn status(&self) -> Result<Status, ProcessError> {
         self.parse_status(&self.read("status", AccessMode::Read)?)
     }
@@ -248,7 +252,7 @@ impl Process {
         })
     }
 
-    /// The most address space that it may take (`RLIMIT_AS`); `None` without a limit.
+    /// The most address space that the process may take (`RLIMIT_AS`); `None` if there is no limit.
     pub fn address_limit(&self) -> Result<Option<Bytes>, ProcessError> {
         let limits = self.read("limits", AccessMode::Read)?;
         let line =
@@ -257,41 +261,41 @@ impl Process {
         Ok(soft.and_then(|soft| soft.parse().ok()).map(Bytes))
     }
 
-    /// Number of threads.
+    /// The number of threads.
     pub fn threads(&self) -> Result<u32, ProcessError> {
         Ok(self.status()?.threads)
     }
 
-    /// The debugger or tracer that is attached to this process, if any.
+    /// The debugger or other tracer of this process, if any.
     pub fn tracer(&self) -> Result<Option<Pid>, ProcessError> {
         Ok(self.status()?.tracer)
     }
 
-    /// The process's PID in the innermost PID namespace that it is in (since Linux 4.1; else ours).
+    /// The process's PID in its own, innermost PID namespace (since Linux 4.1; before, in ours).
     /// `/tmp/perf-PID.map` has this number.
     pub fn namespace_pid(&self) -> Result<Pid, ProcessError> {
-        // Other threads have other numbers.
+        // Read from the main thread, as other threads have other numbers.
         let status = self.directory.read_own("status");
         let status = status.map_err(|errno| self.failure("status", AccessMode::Read, errno))?;
         let status = self.parse_status(&status)?;
         Ok(status.namespace_pids.last().copied().unwrap_or(self.pid))
     }
 
-    /// The process's root directory by a path of ours, `/proc/PID/root`. For messages and for path
-    /// arithmetic; to read a file as the process sees it, use [`Process::open_file`].
+    /// The process's root directory as a path of ours, `/proc/PID/root`. It is for messages and for comparing
+    /// paths. To read a file as the process sees it, use [`Process::open_file`].
     pub fn root(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root", self.shown_by()))
     }
 
-    /// Opens a regular file for reading by the process's own path: symbolic links are followed inside its
-    /// root, never out of it into ours. Fails with `InvalidInput` for anything but a regular file, without
-    /// opening it.
+    /// Opens a regular file for reading, by the process's own path. Symbolic links are followed inside its
+    /// root, and never lead out of it into ours. For anything but a regular file, it fails with
+    /// `InvalidInput`, and opens nothing.
     pub fn open_file(&self, path: &Path) -> io::Result<File> {
         let root = self.directory.open_entry("root", OFlags::PATH | OFlags::DIRECTORY)?;
         Ok(open_below(root.as_fd(), path, LastLink::Follow)?)
     }
 
-    /// The executable mappings now.
+    /// Reads the executable mappings.
     pub fn mappings(&self) -> Result<Mappings, ProcessError> {
         let maps = self.read_maps()?;
         Mappings::parse(&maps, &self.read_link("root")?).map_err(|line| ProcessError::Malformed {
@@ -303,8 +307,8 @@ impl Process {
 
     fn read_maps(&self) -> Result<Vec<u8>, ProcessError> {
         let maps = self.read("maps", AccessMode::Read)?;
-        // A thread that has ended in the meantime gives an empty list, which must not pass for "maps no
-        // files".
+        // If a thread has ended meanwhile, the list is empty. This must not count as a process that maps no
+        // files.
         if !maps.is_empty() {
             return Ok(maps);
         }
@@ -314,7 +318,7 @@ impl Process {
         if self.is_alive() { Ok(maps) } else { Err(ProcessError::Gone { pid: self.pid }) }
     }
 
-    /// All mappings now, with and without files, in the order of their addresses.
+    /// Reads all mappings, with and without files, sorted by address.
     pub fn regions(&self) -> Result<Vec<Region>, ProcessError> {
         let maps = self.read_maps()?;
         region::parse(&maps).map_err(|line| ProcessError::Malformed {
@@ -324,7 +328,7 @@ impl Process {
         })
     }
 
-    /// The ids of the threads now.
+    /// The ids of the present threads.
     pub fn thread_ids(&self) -> Result<Vec<Pid>, ProcessError> {
         self.directory.numbers("task").map_err(|errno| self.failure("task", AccessMode::Read, errno))
     }
@@ -334,7 +338,7 @@ impl Process {
         Ok(File::from(self.directory.open_entry(name, flags)?))
     }
 
-    /// The process's memory, for reading. Needs `PTRACE_MODE_ATTACH`, unlike the other methods.
+    /// Opens the process's memory for reading. This needs `PTRACE_MODE_ATTACH`, unlike the other methods.
     pub fn memory(&self) -> Result<Memory, ProcessError> {
         self.directory
             .open_entry("mem", OFlags::RDONLY)
@@ -342,7 +346,7 @@ impl Process {
             .map_err(|errno| self.failure("mem", AccessMode::Attach, errno))
     }
 
-    /// The same memory as a file for reading and writing, where the kernel allows it.
+    /// Opens the process's memory for reading and writing, if the kernel allows it.
     pub fn memory_to_write(&self) -> Result<File, ProcessError> {
         self.directory
             .open_entry("mem", OFlags::RDWR)
@@ -350,8 +354,8 @@ impl Process {
             .map_err(|errno| self.failure("mem", AccessMode::Attach, errno))
     }
 
-    /// Whether the process has executed another program since it had this memory. A process that is ending
-    /// has no memory for a moment before it counts as ended.
+    /// Whether the process has executed another program since `memory` was opened. A process that is ending
+    /// has no memory for a moment before it counts as ended: that is no other program.
     pub fn has_replaced(&self, memory: &Memory) -> bool {
         memory.is_gone()
             && match self.memory() {
@@ -361,7 +365,7 @@ impl Process {
             }
     }
 
-    /// The children, their children and so on, now, opened; see [`Descendants`].
+    /// Opens the present descendants of the process. See [`Descendants`].
     pub fn descendants(&self) -> Result<Descendants, ProcessError> {
         descendants::find(self)
     }
@@ -376,7 +380,8 @@ impl Process {
         let own = own.map_err(|errno| self.failure("stat", AccessMode::Read, errno))?;
         let mut stat = Stat::parse(&own).ok_or_else(|| malformed(&own))?;
         if self.shown_by() != self.pid {
-            // Threads start later than their process. Only a running thread shows where the stack begins.
+            // The start time is that of the process: other threads start later. But only a running thread
+            // shows where the stack begins.
             let shown = self.read("stat", AccessMode::Read)?;
             stat.startstack = Stat::parse(&shown).ok_or_else(|| malformed(&shown))?.startstack;
         }
@@ -406,7 +411,7 @@ impl Process {
 }
 
 impl AsFd for Process {
-    /// The pidfd: readable once the process has ended.
+    /// The pidfd. It becomes readable when the process has ended.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
@@ -418,7 +423,7 @@ fn has_ended(pidfd: &OwnedFd) -> bool {
         match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
             Ok(ready) => return ready > 0,
             Err(Errno::INTR) => {}
-            // The kernel is out of memory: that tells nothing about the process.
+            // The kernel is out of memory, so we know nothing about the process.
             Err(_) => return false,
         }
     }
@@ -427,7 +432,8 @@ fn has_ended(pidfd: &OwnedFd) -> bool {
 fn open_pidfd(pid: Pid) -> Result<OwnedFd, ProcessError> {
     let raw = rustix::process::Pid::from_raw(pid.get()).ok_or(ProcessError::NoSuchProcess { pid })?;
     pidfd_open(raw, PidfdFlags::empty()).map_err(|errno| match errno {
-        // The id of a thread that is not a process's main thread: EINVAL, and from Linux 6.15 on ENOENT.
+        // The number is the id of a thread that is not the main thread of its process. The error is EINVAL,
+        // and ENOENT from Linux 6.15 on.
         Errno::INVAL | Errno::NOENT => match directory::thread_group(pid) {
             Some(process) if process != pid => ProcessError::Thread { pid, process },
             _ => ProcessError::NoSuchProcess { pid },
@@ -438,7 +444,7 @@ fn open_pidfd(pid: Pid) -> Result<OwnedFd, ProcessError> {
     })
 }
 
-/// Why /proc has no directory for a process for which we got a pidfd.
+/// Why /proc has no directory for a process, although we have got its pidfd.
 fn missing_directory(pid: Pid, pidfd: &OwnedFd, errno: Errno) -> ProcessError {
     match errno {
         Errno::NOENT | Errno::SRCH if has_ended(pidfd) => ProcessError::NoSuchProcess { pid },

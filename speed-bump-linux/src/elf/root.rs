@@ -1,4 +1,4 @@
-//! The root directory of a process, for finding its debug files, and opening files by our own paths.
+//! The root directory of a process, below which its debug files are found. Also opens files by our own paths.
 
 use std::{
     fs::File,
@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, open};
 
 use crate::sys::below::{self, LastLink, OpenError};
 
-/// A directory that paths are resolved in as if it were `/`.
+/// A directory in which paths are resolved as if it were `/`.
 #[derive(Debug)]
 pub struct Root {
     directory: OwnedFd,
@@ -22,13 +22,13 @@ impl Root {
     /// Opens the directory, such as `/proc/PID/root`. It stays the same directory if the process ends.
     ///
     /// # Errors
-    /// What the system says; without `CAP_SYS_PTRACE`, `EACCES` for other users' processes.
+    /// The system's error. Without `CAP_SYS_PTRACE`, it is `EACCES` for other users' processes.
     pub fn open(path: &Path) -> io::Result<Self> {
         let directory = open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self { directory, path: path.to_owned() })
     }
 
-    /// The path that it was opened by.
+    /// The path by which it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -39,7 +39,7 @@ impl Root {
     }
 }
 
-/// Opens a regular file for reading by a path of our own mount namespace.
+/// Opens a regular file for reading, by a path in our own mount namespace.
 pub(super) fn open_regular(path: &Path) -> Result<File, OpenError> {
     below::open_regular(open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?.as_fd())
 }

@@ -1,4 +1,4 @@
-//! All symbols with one name, of any kind.
+//! Finds all symbols with one name, of any kind.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use super::{error::ElfError, file::ElfFile, name::TableKind, tables::Tables};
 use crate::units::VirtualAddress;
 
 impl ElfFile {
-    /// The values of all symbols of this name in `.symtab` and `.dynsym`: functions, data, imports (0), each
-    /// once.
+    /// The values of all symbols with this name in `.symtab` and `.dynsym`, each once. They may be functions,
+    /// data, or imports (0).
     ///
     /// # Errors
-    /// As [`ElfFile::functions`].
+    /// See [`ElfFile::functions`].
     pub fn values_of(&self, name: &str) -> Result<BTreeSet<VirtualAddress>, ElfError> {
         let cache = self.cache();
         let tables = Tables::read(self, &cache)?;
@@ -44,7 +44,7 @@ mod tests {
         let values = |path: &std::path::Path, name| ElfFile::open(path).unwrap().values_of(name).unwrap();
         assert_eq!(values(fixture.program(), "other").len(), 1);
         assert_eq!(values(fixture.program(), "none").len(), 0);
-        // An import, which .symtab names with its version.
+        // An import. In .symtab its name includes its version.
         assert_eq!(values(fixture.program(), "puts"), [VirtualAddress(0)].into());
 
         let renamed = fixture.folder().join("renamed");

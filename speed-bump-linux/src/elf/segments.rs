@@ -1,19 +1,20 @@
-//! Loadable segments: the translation between virtual addresses and file offsets.
+//! Loadable segments, and the translation between virtual addresses and file offsets.
 
 use object::{LittleEndian, elf, read::elf::ProgramHeader as _};
 
 use crate::units::{FileOffset, VirtualAddress};
 
-/// One `PT_LOAD` of an ELF file.
+/// One `PT_LOAD` segment of an ELF file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// First address as the file counts (`p_vaddr`).
+    /// The first address, as in the file's headers (`p_vaddr`).
     pub address: VirtualAddress,
-    /// Bytes in memory (`p_memsz`); those beyond `file_size` are zeros that the file does not hold.
+    /// The number of bytes in memory (`p_memsz`). Those beyond `file_size` are zeros, which the file does not
+    /// contain.
     pub memory_size: u64,
-    /// First byte in the file (`p_offset`).
+    /// The offset of the first byte in the file (`p_offset`).
     pub offset: FileOffset,
-    /// Bytes in the file (`p_filesz`).
+    /// The number of bytes in the file (`p_filesz`).
     pub file_size: u64,
     /// `PF_X`.
     pub executable: bool,
@@ -22,7 +23,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// The file offset behind an address, where the file backs it.
+    /// The file offset of an address; `None` if the segment does not have it from the file.
     pub(super) fn offset_of(&self, address: VirtualAddress) -> Option<FileOffset> {
         let distance = address.0.checked_sub(self.address.0)?;
         (distance < self.file_size).then(|| FileOffset(self.offset.0 + distance))
@@ -34,18 +35,19 @@ impl Segment {
     }
 }
 
-/// What the dynamic loader added to the addresses of a file: process address = file address + bias. 0 for
-/// executables that are not position-independent. Wraps around, as the loader's own arithmetic does.
+/// The number that the dynamic loader added to the addresses of a file: process address = file address +
+/// bias. It is 0 for executables that are not position-independent. The sum may wrap around, as in the loader
+/// itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LoadBias(pub u64);
 
 impl LoadBias {
-    /// The address in the process of an address in the file.
+    /// Translates an address in the file to an address in the process.
     pub fn to_process(self, address: VirtualAddress) -> VirtualAddress {
         VirtualAddress(address.0.wrapping_add(self.0))
     }
 
-    /// The address in the file of an address in the process.
+    /// Translates an address in the process to an address in the file.
     pub fn to_file(self, address: VirtualAddress) -> VirtualAddress {
         VirtualAddress(address.0.wrapping_sub(self.0))
     }
@@ -56,7 +58,7 @@ impl LoadBias {
 pub struct Segments(Vec<Segment>);
 
 impl Segments {
-    /// Takes over the `PT_LOAD`s; `None` if one wraps around the address space or the file.
+    /// Takes the `PT_LOAD` segments; `None` if one wraps around the address space or the file.
     pub(super) fn from_headers(headers: &[elf::ProgramHeader64<LittleEndian>]) -> Option<Self> {
         let loads = headers.iter().filter(|header| header.p_type(LittleEndian) == elf::PT_LOAD);
         let segments: Option<Vec<_>> = loads
@@ -77,49 +79,51 @@ impl Segments {
         segments.map(Self)
     }
 
-    /// Loaded segments (`PT_LOAD`), in the order of the file.
+    /// The `PT_LOAD` segments, in the order of the program headers.
     pub fn iter(&self) -> impl Iterator<Item = &Segment> {
         self.0.iter()
     }
 
-    /// The segment whose memory, file-backed or not, holds an address.
+    /// The segment whose memory contains an address, whether the file has it or not.
     pub fn containing(&self, address: VirtualAddress) -> Option<&Segment> {
         self.0.iter().find(|segment| {
             address.0.checked_sub(segment.address.0).is_some_and(|distance| distance < segment.memory_size)
         })
     }
 
-    /// The file offset behind an address; `None` where no segment maps the address from the file.
+    /// The file offset of an address; `None` if no segment has the address from the file.
     pub fn offset_of(&self, address: VirtualAddress) -> Option<FileOffset> {
         self.0.iter().find_map(|segment| segment.offset_of(address))
     }
 
-    /// The file offset behind an address in an executable segment.
+    /// The file offset of an address in an executable segment.
     pub fn code_offset_of(&self, address: VirtualAddress) -> Option<FileOffset> {
         self.0.iter().filter(|segment| segment.executable).find_map(|segment| segment.offset_of(address))
     }
 
-    /// The file offset behind an address in a writable segment.
+    /// The file offset of an address in a writable segment.
     pub fn data_offset_of(&self, address: VirtualAddress) -> Option<FileOffset> {
         self.0.iter().filter(|segment| segment.writable).find_map(|segment| segment.offset_of(address))
     }
 
-    /// The address of a byte of the file; an executable segment has precedence where several map it.
+    /// The address of a byte in the file. If several segments contain the byte, an executable segment has
+    /// precedence.
     pub fn address_of(&self, offset: FileOffset) -> Option<VirtualAddress> {
         self.code_address_of(offset).or_else(|| self.0.iter().find_map(|segment| segment.address_of(offset)))
     }
 
-    /// The address of a byte of the file in an executable segment.
+    /// The address of a byte in the file, if an executable segment contains it.
     pub fn code_address_of(&self, offset: FileOffset) -> Option<VirtualAddress> {
         self.0.iter().filter(|segment| segment.executable).find_map(|segment| segment.address_of(offset))
     }
 
-    /// The load bias that a line of `/proc/PID/maps` implies: `start` and `offset` as in the line,
-    /// `executable` if it has `x`.
+    /// The load bias that follows from a line of `/proc/PID/maps`. `start` and `offset` are those of the
+    /// line; `executable` is whether it has an `x`.
     ///
-    /// The kernel maps whole pages, so a line may begin up to a page before its segment; and the loader
-    /// splits segments (RELRO), so it may begin inside of one. Where two segments of one kind share a page
-    /// of the file, the line is read as the first: prefer the lowest line of the file.
+    /// The kernel maps whole pages, so a line may begin up to a page before its segment. The loader splits
+    /// segments (RELRO), so a line may also begin inside a segment. If two segments of one kind share a page
+    /// of the file, the line is taken to be the first segment. So callers should prefer the lowest line of a
+    /// file.
     pub fn bias_of_mapping(
         &self,
         start: VirtualAddress,
@@ -131,7 +135,8 @@ impl Segments {
             let first = segment.offset.0 & !(page - 1);
             first <= offset.0 && offset.0 < segment.offset.0 + segment.file_size
         })?;
-        // Segments are mapped so that address and offset agree modulo the page; extend to the line's start.
+        // In a mapping, address and offset agree modulo the page size. So the difference of the offsets leads
+        // from the segment to the start of the line.
         let address = covering.address.0.wrapping_add(offset.0.wrapping_sub(covering.offset.0));
         Some(LoadBias(start.0.wrapping_sub(address)))
     }
@@ -156,7 +161,7 @@ mod tests {
         }
     }
 
-    /// lld's habit: every segment a page further in memory than in the file.
+    /// lld's layout: each segment lies a page further in memory than in the file.
     fn shifted() -> Segments {
         Segments(vec![
             segment(0x20_0000, 0, 0x5ac, false, false),
@@ -174,7 +179,7 @@ mod tests {
         assert_eq!(segments.address_of(FileOffset(0x771)), Some(VirtualAddress(0x20_2771)));
         assert_eq!(segments.code_offset_of(VirtualAddress(0x20_0010)), None);
         assert_eq!(segments.data_offset_of(VirtualAddress(0x20_37b8)), Some(FileOffset(0x7b8)));
-        // One past the end, and zeros without file backing.
+        // One address is right after the end, and the other has zeros that the file does not contain.
         assert_eq!(segments.code_offset_of(VirtualAddress(0x20_15b0 + 0x1c0)), None);
         assert_eq!(segments.offset_of(VirtualAddress(0x20_37b0 + 0x30)), None);
         assert!(segments.containing(VirtualAddress(0x20_37b0 + 0x30)).is_some());
@@ -187,21 +192,21 @@ mod tests {
     fn a_mapping_implies_the_bias() {
         let segments = shifted();
         let bias = LoadBias(0x7f00_0000_0000);
-        // The kernel's lines: address and offset rounded down to the page.
+        // Lines as the kernel writes them: address and offset are rounded down to the page.
         for (address, offset, executable) in
             [(0x20_0000, 0, false), (0x20_1000, 0, true), (0x20_2000, 0, true)]
         {
             let found =
                 segments.bias_of_mapping(VirtualAddress(bias.0 + address), FileOffset(offset), executable);
             if address == 0x20_2000 {
-                // Two executable segments on one page of the file: the first explains the line.
+                // Two executable segments share a page of the file. The line is taken to be the first one.
                 assert_eq!(found, Some(LoadBias(bias.0 + 0x1000)));
             } else {
                 assert_eq!(found, Some(bias));
             }
         }
         assert_eq!(segments.bias_of_mapping(VirtualAddress(0), FileOffset(0x10_000), true), None);
-        // Right behind the last byte, and at it.
+        // The first offset is right after the last byte of the segment, and the second is that byte.
         assert_eq!(segments.bias_of_mapping(VirtualAddress(0), FileOffset(0x7b0), true), None);
         assert!(segments.bias_of_mapping(VirtualAddress(0), FileOffset(0x7af), true).is_some());
     }

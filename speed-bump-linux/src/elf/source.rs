@@ -1,4 +1,4 @@
-//! The bytes of a file, read piecemeal without mapping it (see the [module](super) for why).
+//! The bytes of a file. They are read in pieces, without mapping the file (the [module](super) says why).
 
 use std::{
     cell::Cell,
@@ -11,20 +11,19 @@ use std::{
 
 use object::read::{ReadCache, ReadCacheOps};
 
-/// The largest table that we read, in bytes: the names of a million functions with 250 each. The largest
-/// known, of browsers with all their symbols, are half of it.
+/// The largest table that we read, in bytes: the names of a million functions with 250 bytes each. The
+/// largest known tables, of browsers with all their symbols, have half of this.
 pub const TABLE_LIMIT: u64 = 256 << 20;
-/// The least that one question may read of any file, in bytes, however little of it is on disk: file systems
-/// that compress report less.
+/// The least limit for what one question may read of a file, in bytes, even if little of the file is on disk:
+/// file systems that compress report too little.
 const ALWAYS_READ: u64 = 16 << 20;
-/// How often the bytes on disk one question may read. A sparse file can claim any size.
+/// One question may read this many times the bytes on disk. A sparse file can claim any size.
 const MORE_THAN_ON_DISK: u64 = 8;
 
 /// The unit of `st_blocks` (stat(3type)).
 const BLOCK_BYTES: u64 = 512;
 
-/// Where bytes come from. Reading does not move a shared position, so a source may be used from several
-/// threads.
+/// Where bytes come from. Reading does not move a shared position, so several threads may use a source.
 #[derive(Debug)]
 pub(super) enum Source {
     File(File),
@@ -32,7 +31,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Its size, and how much one question may read of it, both in bytes.
+    /// The size, and how much one question may read, both in bytes.
     pub(super) fn sizes(&self) -> io::Result<(u64, u64)> {
         let (length, on_disk) = match self {
             Self::File(file) => {
@@ -41,23 +40,23 @@ impl Source {
             }
             Self::Bytes(bytes) => (bytes.len() as u64, bytes.len() as u64),
         };
-        // Some file systems do not report it.
+        // Some file systems do not report the bytes on disk.
         let on_disk = if on_disk == 0 { length } else { on_disk };
         let room = on_disk.saturating_mul(MORE_THAN_ON_DISK).clamp(ALWAYS_READ, 2 * TABLE_LIMIT);
         Ok((length, room))
     }
 
-    /// The bytes that it takes on disk, if that is so little that nearly all of it must be holes.
+    /// The bytes on disk, if there are so few that nearly all of the file must be holes.
     pub(super) fn on_disk_of_holes(&self) -> io::Result<Option<u64>> {
         let Self::File(file) = self else { return Ok(None) };
         let metadata = file.metadata()?;
         let on_disk = metadata.blocks().saturating_mul(BLOCK_BYTES);
-        // Some file systems do not report it.
+        // Some file systems do not report the bytes on disk.
         let is_said = on_disk > 0 && metadata.len() > ALWAYS_READ;
         Ok((is_said && metadata.len() / MORE_THAN_ON_DISK > on_disk).then_some(on_disk))
     }
 
-    /// Fills `buffer` from `offset`; `UnexpectedEof` where the source ends before.
+    /// Fills `buffer` with the bytes at `offset`; `UnexpectedEof` if the source ends before.
     pub(super) fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         match self {
             Self::File(file) => file.read_exact_at(buffer, offset),
@@ -71,11 +70,11 @@ impl Source {
     }
 }
 
-/// Tables already read for one question; dropped with the answer.
+/// Tables that were already read for one question. They are dropped with the answer.
 pub(super) type Cache<'s> = ReadCache<Reader<'s>>;
 
-/// Adapts a [`Source`] to `object`, whose errors cannot hold the system's error: `failure` keeps the first
-/// one.
+/// Adapts a [`Source`] to `object`. The errors of `object` cannot contain the system's error, so `failure`
+/// stores the first one.
 pub(super) struct Reader<'s> {
     pub(super) source: &'s Source,
     pub(super) length: u64,
@@ -124,7 +123,8 @@ mod tests {
         let bytes = |count: usize| Source::Bytes(vec![0; count].into()).sizes().unwrap();
         assert_eq!(bytes(5), (5, ALWAYS_READ));
         assert_eq!(bytes(3 << 20), (3 << 20, 24 << 20));
-        // A file of holes alone has nothing on disk, like one of a file system that does not say.
+        // A file of only holes has nothing on disk. It looks like a file on a file system that does not
+        // report this number.
         let file = tempfile::tempfile().unwrap();
         file.set_len(1 << 40).unwrap();
         assert_eq!(Source::File(file).sizes().unwrap(), (1 << 40, 512 << 20));

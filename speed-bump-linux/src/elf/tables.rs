@@ -1,5 +1,5 @@
-//! The tables of an ELF file: sections, symbols with their versions, notes. Each is checked against the size
-//! of the file before it is read.
+//! The tables of an ELF file: sections, symbols with their versions, notes. Before a table is read, it is
+//! checked against the size of the file.
 
 use std::ops::Range;
 
@@ -29,31 +29,33 @@ pub(super) type SectionHeader = elf::SectionHeader64<LittleEndian>;
 pub(super) type Symbol = elf::Sym64<LittleEndian>;
 pub(super) type Rela = elf::Rela64<LittleEndian>;
 
-/// Bytes of the program headers: 1,170. Linkers write a dozen.
+/// The most bytes of the program headers: 1,170 of them. Linkers write a dozen.
 const PROGRAM_HEADERS_LIMIT: u64 = 64 << 10;
-/// Bytes of the section headers: 65,536 of them. Linkers write some dozens.
+/// The most bytes of the section headers: 65,536 of them. Linkers write a few dozen.
 const SECTION_HEADERS_LIMIT: u64 = 4 << 20;
-/// Bytes of the sections' names.
+/// The most bytes of the names of sections.
 const SECTION_NAMES_LIMIT: u64 = 4 << 20;
-/// Sections of code; we keep them as long as the file is open.
+/// The most sections of code. We store them as long as the file is open.
 const CODE_SECTIONS_LIMIT: usize = 4_096;
-/// Bytes of the dynamic segment: 65,536 entries. Linkers write some dozens, and one for each library.
+/// The most bytes of the dynamic segment: 65,536 entries. Linkers write a few dozen, and one for each
+/// library.
 const DYNAMIC_LIMIT: u64 = 1 << 20;
-/// Bytes of the notes that we search for a build id. Other notes, of compilers' plug-ins, can be larger.
+/// The most bytes of the notes that we search for a build id. Other notes, by plug-ins of compilers, can be
+/// larger.
 const NOTES_LIMIT: u64 = 1 << 20;
-/// Bytes of a build id; linkers write 16 or 20.
+/// The most bytes of a build id. Linkers write 16 or 20.
 const BUILD_ID_LIMIT: usize = 64;
-/// Bytes of the tables of versions, defined and needed: 2,000 versions. We walk their chains, so this bounds
-/// the time too.
+/// The most bytes of the tables of versions, defined and needed: 2,000 versions. This also bounds the time,
+/// as we walk through chains.
 const VERSIONS_LIMIT: u64 = 64 << 10;
 
-/// Headers of a file, and access to what they point at.
+/// The headers of a file. Gives access to the tables to which they point.
 pub(super) struct Tables<'c> {
     file: &'c ElfFile,
     cache: &'c FileCache<'c>,
     program_headers: &'c [ProgramHeader],
     sections: &'c [SectionHeader],
-    /// Names of the sections.
+    /// The names of the sections.
     names: StringTable<'c>,
 }
 
@@ -63,15 +65,15 @@ pub(super) struct SymbolTable<'c> {
     pub(super) symbols: &'c [Symbol],
     strings: StringTable<'c>,
     versions: VersionTable<'c, FileHeader>,
-    /// Index of its section header; 0 where the file has none.
+    /// The index of its section header; 0 if the file has none.
     pub(super) section: usize,
 }
 
-/// A version as the tables write it.
+/// A version, as in the tables.
 #[derive(Clone, Copy)]
 pub(super) struct RawVersion<'c> {
     pub(super) name: &'c [u8],
-    /// Not marked hidden: what a reference without a version binds to.
+    /// Whether it is not marked hidden: a reference without a version is bound to this one.
     pub(super) default: bool,
 }
 
@@ -82,7 +84,7 @@ impl<'c> SymbolTable<'c> {
             .map_err(|()| "a symbol's name lies outside its string table")
     }
 
-    /// A string of the symbols' string table, if there is one.
+    /// A string in the string table of the symbols, if there is one.
     pub(super) fn string(&self, offset: u32) -> Option<&'c [u8]> {
         self.strings.get(offset).ok()
     }
@@ -116,7 +118,7 @@ impl<'c> Tables<'c> {
             .program_headers(LittleEndian, data)
             .map_err(wrong("its program headers cannot be parsed"))?;
 
-        // Section 0 holds the counts that do not fit into the header, so it must be in the file.
+        // Section 0 has the counts that do not fit into the header, so the file must contain it.
         let offset = header.e_shoff(LittleEndian);
         if offset != 0 {
             file.check_range(offset, size_of::<SectionHeader>() as u64, "section header table")?;
@@ -149,7 +151,7 @@ impl<'c> Tables<'c> {
         !self.sections.is_empty()
     }
 
-    /// Sections of this name that have contents.
+    /// The sections with this name that have contents.
     pub(super) fn sections_named<'n>(
         &self,
         name: &'n [u8],
@@ -169,7 +171,7 @@ impl<'c> Tables<'c> {
         self.sections.get(index)
     }
 
-    /// The contents of a section; empty for `SHT_NOBITS`.
+    /// The contents of a section. Empty for `SHT_NOBITS`.
     pub(super) fn data(&self, section: &SectionHeader, what: &'static str) -> Result<&'c [u8], ElfError> {
         match section.file_range(LittleEndian) {
             None => Ok(&[]),
@@ -181,7 +183,7 @@ impl<'c> Tables<'c> {
         self.limited((offset, size), TABLE_LIMIT, what)
     }
 
-    /// As [`bytes`](Self::bytes), with a limit of its own.
+    /// As [`bytes`](Self::bytes), but with its own limit.
     pub(super) fn limited(
         &self,
         (offset, size): (u64, u64),
@@ -193,7 +195,8 @@ impl<'c> Tables<'c> {
         self.cache.bytes(self.file, offset, size)
     }
 
-    /// The wanted tables that exist, of the kinds `Symbols` (`.symtab`) and `Dynamic` (`.dynsym`).
+    /// The tables of these kinds that exist. Only `Symbols` (`.symtab`) and `Dynamic` (`.dynsym`) are read
+    /// here.
     pub(super) fn symbol_tables(&self, wanted: &[TableKind]) -> Result<Vec<SymbolTable<'c>>, ElfError> {
         let mut found = Vec::new();
         for (index, section) in self.sections.iter().enumerate() {
@@ -207,7 +210,7 @@ impl<'c> Tables<'c> {
             }
             let symbols = whole_entries::<Symbol>(self.data(section, "symbol table")?);
             if symbols.is_empty() {
-                // Debug files keep the header of .dynsym and drop its contents.
+                // Debug files keep the header of .dynsym, but not its contents.
                 continue;
             }
             let names = self
@@ -226,7 +229,7 @@ impl<'c> Tables<'c> {
         Ok(found)
     }
 
-    /// The versions of the dynamic symbols; `names` is their string table.
+    /// The versions of the dynamic symbols. `names` is their string table.
     fn versions(&self, names: StringTable<'c>) -> Result<VersionTable<'c, FileHeader>, ElfError> {
         let of_type = |kind| self.sections.iter().find(|section| section.sh_type(LittleEndian) == kind);
         let Some(indices) = of_type(elf::SHT_GNU_VERSYM) else { return Ok(VersionTable::default()) };
@@ -236,7 +239,7 @@ impl<'c> Tables<'c> {
             let range = section.file_range(LittleEndian).unwrap_or_default();
             self.limited(range, VERSIONS_LIMIT, "table of versions")?;
         }
-        // Just read.
+        // The tables have just been read.
         let data = self.cache.data();
         let corrupt = |_| self.file.corrupt("its symbol versions cannot be parsed");
         let defined = defined.map(|section| section.gnu_verdef(LittleEndian, data));
@@ -246,7 +249,7 @@ impl<'c> Tables<'c> {
         VersionTable::parse(LittleEndian, indices, defined, needed, names).map_err(corrupt)
     }
 
-    /// Dynamic relocations with addends, each with the index of its symbol table's section.
+    /// The dynamic relocations with addends, each with the index of the section of its symbol table.
     pub(super) fn dynamic_relocations(&self) -> Result<Vec<(usize, &'c [Rela])>, ElfError> {
         let mut found = Vec::new();
         for section in self.sections.iter() {
@@ -284,7 +287,7 @@ impl<'c> Tables<'c> {
         Ok(None)
     }
 
-    /// Where code is, according to the section headers.
+    /// The address ranges of code, according to the section headers.
     pub(super) fn code_sections(&self) -> Result<CodeSections, ElfError> {
         let mut code = CodeSections { known: self.has_sections(), ..CodeSections::default() };
         for section in self.sections.iter() {
@@ -294,7 +297,7 @@ impl<'c> Tables<'c> {
             }
             let start = section.sh_addr(LittleEndian);
             let range = start..start.saturating_add(section.sh_size(LittleEndian));
-            // .plt, .plt.got, .plt.sec, .plt.bnd; .iplt of static executables.
+            // These are .plt, .plt.got, .plt.sec, .plt.bnd, and .iplt of static executables.
             let name = self
                 .section_name(section)
                 .ok_or_else(|| self.file.corrupt("a section's name cannot be read"))?;
@@ -311,8 +314,8 @@ impl<'c> Tables<'c> {
         Ok(code)
     }
 
-    // A file without section headers (sstrip): its dynamic segment locates the symbols, but does not count
-    // them.
+    // The dynamic symbols of a file without section headers (after sstrip). The dynamic segment gives their
+    // address, but not their number.
 
     fn symbols_without_sections(&self) -> Result<Option<SymbolTable<'c>>, ElfError> {
         let (Some(symbols), Some(names), Some(names_size)) = (
@@ -336,7 +339,8 @@ impl<'c> Tables<'c> {
     }
 
     fn count_dynamic_symbols(&self) -> Result<Option<u32>, ElfError> {
-        /// Hash tables have no size; we ignore what we read beyond the table. 16 M symbols.
+        /// Hash tables do not give their size. We ignore what we read beyond the table. The limit is 16 M
+        /// symbols.
         const HASH_TABLE_LIMIT: u64 = 64 << 20;
         let rest = |offset: FileOffset| {
             let size = self.file.length().saturating_sub(offset.0).min(HASH_TABLE_LIMIT) & !7;
@@ -375,44 +379,44 @@ fn strings(data: &[u8]) -> StringTable<'_> {
     StringTable::new(data, 0, data.len() as u64)
 }
 
-/// A table's entries, without a cut one at the end.
+/// The entries of a table, without an incomplete one at the end.
 fn whole_entries<T: object::pod::Pod>(data: &[u8]) -> &[T] {
     let whole = data.len() - data.len() % size_of::<T>();
     slice_from_all_bytes(&data[..whole]).unwrap_or(&[])
 }
 
-/// Address ranges of code, by section.
+/// The address ranges of code, from the section headers.
 #[derive(Debug, Default)]
 pub(super) struct CodeSections {
-    /// False without section headers: then only segments tell.
+    /// False if there are no section headers. Then only segments show where code is.
     known: bool,
     code: Vec<Range<u64>>,
     plt: Vec<Range<u64>>,
 }
 
 impl CodeSections {
-    /// Whether the address can be code, PLT included.
+    /// Whether the address may be code, including the PLT.
     pub(super) fn may_be_code(&self, address: VirtualAddress) -> bool {
         !self.known || self.code.iter().chain(&self.plt).any(|range| range.contains(&address.0))
     }
 
-    /// Whether the address is an import stub.
+    /// Whether the address is a stub for an import.
     pub(super) fn is_plt(&self, address: VirtualAddress) -> bool {
         self.plt.iter().any(|range| range.contains(&address.0))
     }
 }
 
-/// One entry of a note section or segment.
+/// One note in a section or segment of notes.
 pub(super) struct Note<'d> {
-    /// With its closing NUL.
+    /// The owner, including the final NUL.
     pub(super) owner: &'d [u8],
     pub(super) kind: u32,
     pub(super) description: &'d [u8],
 }
 
 impl<'d> Note<'d> {
-    /// All notes before the first that does not fit. (`object` reads notes too, but trusts the alignment that
-    /// a section claims, which tools set wrongly beside `.note.gnu.property`.)
+    /// All notes before the first that does not fit. (`object` reads notes too, but it relies on the
+    /// alignment that a section gives. Tools set that wrongly beside `.note.gnu.property`.)
     pub(super) fn all(mut data: &'d [u8]) -> impl Iterator<Item = Self> {
         std::iter::from_fn(move || {
             let (note, rest) = Self::split_off(data)?;
@@ -421,7 +425,7 @@ impl<'d> Note<'d> {
         })
     }
 
-    /// The first note and what follows it.
+    /// The first note, and the bytes after it.
     pub(super) fn split_off(data: &'d [u8]) -> Option<(Self, &'d [u8])> {
         let (header, rest) = data.split_first_chunk::<12>()?;
         let word =
@@ -431,7 +435,7 @@ impl<'d> Note<'d> {
         let owner = rest.get(..owner_size as usize)?;
         let rest = rest.get(padded(owner_size)..)?;
         let description = rest.get(..description_size as usize)?;
-        // The last note may lack its padding.
+        // The last note may have no padding.
         let rest = rest.get(padded(description_size)..).unwrap_or(&[]);
         Some((Self { owner, kind: word(8), description }, rest))
     }

@@ -1,7 +1,7 @@
-//! USDT probes: the notes that `<sys/sdt.h>` and its relatives leave in `.note.stapsdt`.
+//! USDT probes: the notes that `<sys/sdt.h>` and similar headers leave in `.note.stapsdt`.
 //!
-//! Format: <https://sourceware.org/systemtap/wiki/UserSpaceProbeImplementation>. One note per place; several
-//! notes of one provider and name are one probe with many locations.
+//! Format: <https://sourceware.org/systemtap/wiki/UserSpaceProbeImplementation>. There is a note for each
+//! location. Notes with the same provider and name are locations of one probe.
 
 use std::collections::BTreeMap;
 
@@ -27,73 +27,74 @@ use crate::{
 /// The owner of the notes, and their type (`NT_STAPSDT`).
 const OWNER: &[u8] = b"stapsdt";
 const NOTE_TYPE: u32 = 3;
-/// Bytes of all notes: some 50,000 places. The largest known (QEMU's) have a tenth of it.
+/// The most bytes of all notes: about 50,000 locations. The largest known file (QEMU) has a tenth of this.
 const NOTES_LIMIT: u64 = 4 << 20;
-/// Arguments of one place: `<sys/sdt.h>` has no probe with more.
+/// The most arguments of a location: `<sys/sdt.h>` has no probe with more.
 const ARGUMENTS_LIMIT: usize = 12;
 
 /// The USDT probes of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UsdtProbes {
-    /// Locations that cannot be attached to, with the reason. A probe may have locations of both kinds.
+    /// The probes, with the locations that can be attached to.
     pub probes: Vec<UsdtProbe>,
-    /// Locations that cannot be attached to, with the reason; a probe may have both kinds.
+    /// The locations that cannot be attached to, each with the reason. A probe may have locations of both
+    /// kinds.
     pub refused: Vec<RefusedLocation>,
 }
 
-/// One probe: all places in the file where it fires.
+/// A probe, with all locations in the file where it fires.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UsdtProbe {
-    /// First part of the name: `python`, `libc`.
+    /// The first part of its name, such as `python` or `libc`.
     pub provider: String,
-    /// Second part of the name: `function__entry`.
+    /// The second part of its name, such as `function__entry`.
     pub name: String,
-    /// The places, by address; never empty.
+    /// The locations, sorted by address. There is at least one.
     pub locations: Vec<UsdtLocation>,
 }
 
-/// One place where a probe fires.
+/// A location where a probe fires.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UsdtLocation {
-    /// Address of the instruction (a nop).
+    /// The address of the instruction (a nop).
     pub address: VirtualAddress,
-    /// Where the instruction lies in the file: what a uprobe attaches to.
+    /// The offset of the instruction in the file. A uprobe attaches to it.
     pub offset: FileOffset,
-    /// File offset of the semaphore: a 16-bit counter that the program tests before it fires the probe
-    /// (`ref_ctr_offset` of the perf event). `None` when the probe always fires.
+    /// The file offset of the semaphore: a 16-bit counter that the program tests before it fires the probe
+    /// (`ref_ctr_offset` of the perf event). `None` if the probe always fires.
     pub semaphore: Option<FileOffset>,
-    /// How to read the arguments, in order.
+    /// The arguments, in order.
     pub arguments: Vec<UsdtArgument>,
 }
 
-/// One argument of a location.
+/// An argument at a location.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UsdtArgument {
-    /// As the note writes it: `-4@%eax`.
+    /// The text in the note, such as `-4@%eax`.
     pub text: String,
-    /// How the BPF program reads it, or why it cannot.
+    /// How the BPF program reads the argument, or why it cannot.
     pub spec: Result<ArgumentSpec, ArgumentError>,
 }
 
 /// Why an argument cannot be read. The probe itself still works.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArgumentError {
-    /// Not of the form `SIZE@OPERAND`, or an operand that no assembler knows.
+    /// The text is not of the form `SIZE@OPERAND`, or no assembler knows the operand.
     #[error("argument `{0}` is not of the form SIZE@OPERAND")]
     Malformed(String),
-    /// Not 1, 2, 4 or 8 bytes, or floating-point.
+    /// The size is not 1, 2, 4 or 8 bytes, or the argument is floating-point.
     #[error("argument size `{0}` is not supported: only integers of 1, 2, 4 and 8 bytes are")]
     Size(String),
     /// The address of a symbol is part of the operand.
     #[error("argument `{0}` names a symbol; only registers, constants and memory behind registers are read")]
     Symbolic(String),
-    /// Not a general-purpose register.
+    /// The operand is not a general-purpose register.
     #[error("argument register `%{0}` is not a general-purpose register")]
     Register(String),
-    /// Valid, but [`ArgumentSpec`] cannot express it.
+    /// The operand is valid, but [`ArgumentSpec`] cannot express it.
     #[error("argument `{0}` cannot be read: {1}")]
     Unsupported(String, &'static str),
-    /// We read no operands on this architecture.
+    /// Reading operands is not implemented for this architecture.
     #[error("USDT arguments are not read on {0} yet")]
     Machine(&'static str),
 }
@@ -101,11 +102,11 @@ pub enum ArgumentError {
 /// A location that cannot be attached to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedLocation {
-    /// Provider; empty if unreadable.
+    /// The provider; empty if unreadable.
     pub provider: String,
-    /// Name; empty if unreadable.
+    /// The name of the probe; empty if unreadable.
     pub name: String,
-    /// What keeps a probe from it.
+    /// Why it cannot be attached to.
     pub reason: LocationRefusal,
 }
 
@@ -118,7 +119,7 @@ pub enum LocationRefusal {
     /// The address of the probe is not in an executable segment.
     #[error("its address {0} is in no executable segment of the file")]
     NotCode(VirtualAddress),
-    /// The semaphore is not in a writable part of the file, so we could not raise it.
+    /// The semaphore is not in a writable segment of the file, so we could not raise it.
     #[error("its semaphore at {0} is in no writable segment of the file, so the probe would never fire")]
     Semaphore(VirtualAddress),
 }
@@ -126,12 +127,12 @@ pub enum LocationRefusal {
 impl ElfFile {
     /// Reads all USDT probes.
     ///
-    /// Finds the notes through the section headers, since they are not loaded into memory. In a file without
-    /// section headers it searches `PT_NOTE`.
+    /// Finds the notes through the section headers, since notes are not loaded into memory. If a file has no
+    /// section headers, searches `PT_NOTE`.
     ///
     /// # Errors
-    /// [`ElfError`] when the tables cannot be read. [`UsdtProbes::refused`] has the faults of single
-    /// locations.
+    /// [`ElfError`] if the tables cannot be read. If only a location is invalid, it is in
+    /// [`UsdtProbes::refused`].
     pub fn usdt_probes(&self) -> Result<UsdtProbes, ElfError> {
         let cache = self.cache();
         let tables = Tables::read(self, &cache)?;
@@ -163,7 +164,8 @@ impl ElfFile {
 struct Collector<'a> {
     machine: Machine,
     segments: &'a Segments,
-    /// Address of `.stapsdt.base` now; differs from the notes' value if the file was prelinked.
+    /// The address of `.stapsdt.base` in this file. If the file was prelinked, it differs from the value in
+    /// the notes.
     base: Option<VirtualAddress>,
     probes: BTreeMap<(String, String), Vec<UsdtLocation>>,
     refused: Vec<RefusedLocation>,
@@ -177,13 +179,13 @@ impl Collector<'_> {
             }
             data = rest;
         }
-        // Padding at the end is not a note; everything else is.
+        // Padding at the end is no note. Any other bytes are an invalid note.
         if data.iter().any(|byte| *byte != 0) {
             self.refuse("", "", LocationRefusal::Malformed);
         }
     }
 
-    /// Three addresses, then provider, name and arguments, each ended by NUL.
+    /// Reads a note: three addresses, then provider, name and arguments, each with a final NUL.
     fn note(&mut self, description: &[u8]) {
         let Some((addresses, strings)) = description.split_first_chunk::<24>() else {
             return self.refuse("", "", LocationRefusal::Malformed);
@@ -229,7 +231,8 @@ impl Collector<'_> {
 
     fn finish(self) -> UsdtProbes {
         let probes = self.probes.into_iter().map(|((provider, name), mut locations)| {
-            // A note repeated by the linker is one location: two uprobes there would count every call twice.
+            // If the linker has repeated a note, it counts as one location: two uprobes there would count
+            // every call twice.
             locations.sort_by_key(|location| (location.address, location.semaphore));
             locations.dedup_by_key(|location| (location.address, location.semaphore));
             UsdtProbe { provider, name, locations }
@@ -238,8 +241,8 @@ impl Collector<'_> {
     }
 }
 
-/// Reads the arguments of a note, `-4@%eax 8@$5 …`. Operands may contain spaces (aarch64: `8@[sp, 16]`): a
-/// word without `@` continues the one before. Arguments after the twelfth are ignored.
+/// Reads the arguments of a note, such as `-4@%eax 8@$5 …`. Operands may contain spaces (aarch64: `8@[sp,
+/// 16]`): a word without `@` belongs to the word before. Arguments after the twelfth are ignored.
 pub fn parse_arguments(machine: Machine, text: &str) -> Vec<UsdtArgument> {
     let mut arguments: Vec<String> = Vec::new();
     for word in text.split_ascii_whitespace() {
@@ -272,7 +275,7 @@ fn parse_argument(machine: Machine, text: &str) -> Result<ArgumentSpec, Argument
     machine.usdt_operand(size, operand.trim())
 }
 
-/// A number as an assembler prints it: decimal or hexadecimal, of 64 bits, signed or not.
+/// Reads a number as an assembler prints it: decimal or hexadecimal, with 64 bits, signed or unsigned.
 pub(super) fn parse_integer(text: &str) -> Option<i64> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),

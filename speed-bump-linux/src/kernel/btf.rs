@@ -1,49 +1,49 @@
-//! Finds the offset of a member in a structure of the kernel, by BTF (Documentation/bpf/btf.rst).
+//! Finds the offset of a member in a structure of the kernel, from BTF (Documentation/bpf/btf.rst).
 //!
-//! Reads only what that needs. (aya-obj's reader does not show members; the general readers on crates.io are
-//! LGPL or little used.) Any input is safe: sizes are checked, recursion is bounded.
+//! Reads only what is needed for this. (aya-obj's reader does not give access to members; the general readers
+//! on crates.io are LGPL or little used.) Any input is safe: sizes are checked, and recursion is bounded.
 
-/// BTF that cannot be read, or lacks the structure or member.
+/// Why a member's offset was not found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BtfError {
-    /// No BTF, or of the other byte order.
+    /// The data is not BTF, or has the other byte order.
     #[error("not BTF of this machine's byte order")]
     BadMagic,
-    /// The data ends early, or an offset leads out of it.
+    /// The data ends early, or an offset leads outside.
     #[error("truncated or corrupt")]
     Corrupt,
-    /// A kind of type that this reader does not know; so its size is unknown.
+    /// This reader does not know this kind of type, so it does not know its size.
     #[error("type {id} is of the unknown kind {kind}")]
     UnknownKind {
-        /// Which type.
+        /// The id of the type.
         id: u32,
-        /// Kind of BTF (`BTF_KIND_*`), which this reader does not know.
+        /// The kind (`BTF_KIND_*`).
         kind: u32,
     },
-    /// No such structure.
+    /// There is no structure of this name.
     #[error("no struct {0}")]
     NoStruct(String),
-    /// No such member, or a bit field.
+    /// There is no member of this name, or it is a bit field.
     #[error("struct {structure} has no member {member} that starts at a byte")]
     NoMember {
-        /// Name of the structure, without `struct`.
+        /// The name of the structure, without `struct`.
         structure: String,
-        /// Name of the member.
+        /// The name of the member.
         member: String,
     },
 }
 
-/// Type information of a kernel, indexed by type id.
+/// The type information of a kernel, indexed by type id.
 #[derive(Debug)]
 pub struct Btf<'a> {
     types: &'a [u8],
     strings: &'a [u8],
-    /// Offset of each type in `types`; type 0 (void) has none, so type `id` is at `offsets[id - 1]`.
+    /// The offset of each type in `types`. Type 0 (void) has none, so that of type `id` is `offsets[id - 1]`.
     offsets: Vec<u32>,
 }
 
-/// A structure found by name.
+/// A structure that was found by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Structure {
     id: u32,
@@ -52,15 +52,16 @@ pub struct Structure {
 }
 
 const MAGIC: u16 = 0xeb9f;
-/// Bytes of `struct btf_type` and of `struct btf_member`.
+/// The sizes of `struct btf_type` and `struct btf_member` in bytes.
 const TYPE: usize = 12;
 const MEMBER: usize = 12;
-/// Structures within structures, and qualifiers behind each other: far more than any C program has.
+/// The greatest depth of structures in structures and of qualifiers of qualifiers: far more than in any C
+/// program.
 const MAX_DEPTH: usize = 16;
-/// Members visited in one search; this ends the search in corrupt structures that contain themselves.
+/// The most members that one search visits. This ends the search if corrupt structures contain themselves.
 const MAX_VISITS: usize = 1 << 20;
 
-// include/uapi/linux/btf.h
+// The kinds of types (include/uapi/linux/btf.h).
 const STRUCT: u32 = 4;
 const UNION: u32 = 5;
 const TYPEDEF: u32 = 8;
@@ -73,15 +74,15 @@ const TYPE_TAG: u32 = 18;
 struct Type<'a> {
     name: u32,
     kind: u32,
-    /// For structures: members carry the width of bit fields in their upper 8 bits.
+    /// Whether the upper 8 bits of members have the width of bit fields. Only for structures and unions.
     wide_offsets: bool,
-    /// A size, or the type that this one refers to.
+    /// The size, or the type to which this type refers.
     size_or_type: u32,
     members: &'a [u8],
 }
 
 impl<'a> Btf<'a> {
-    /// Indexes the types.
+    /// Parses the types.
     pub fn parse(data: &'a [u8]) -> Result<Self, BtfError> {
         if data.first_chunk() != Some(&MAGIC.to_ne_bytes()) {
             return Err(BtfError::BadMagic);
@@ -114,7 +115,7 @@ impl<'a> Btf<'a> {
         Ok(Self { types, strings, offsets })
     }
 
-    /// Finds a structure that has members by its name.
+    /// Finds the structure with this name that has members.
     pub fn structure(&self, name: &str) -> Result<Structure, BtfError> {
         for position in 0..self.offsets.len() {
             let id = id_of(position)?;
@@ -126,7 +127,7 @@ impl<'a> Btf<'a> {
         Err(BtfError::NoStruct(name.to_owned()))
     }
 
-    /// Offset in bytes of a member, including members of unnamed structures and unions inside.
+    /// The offset of a member in bytes. Also finds members of unnamed structures and unions inside.
     pub fn member_offset(&self, structure: Structure, name: &str) -> Result<u32, BtfError> {
         let mut visits = MAX_VISITS;
         match self.find(structure.id, name, 0, MAX_DEPTH, &mut visits)? {
@@ -138,7 +139,7 @@ impl<'a> Btf<'a> {
         }
     }
 
-    /// Offset in bits of a member, from the start of the outermost structure.
+    /// The offset of a member in bits, from the start of the outermost structure.
     fn find(
         &self,
         id: u32,
@@ -226,7 +227,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Writes BTF as a compiler would.
+    /// Writes BTF, as a compiler does.
     #[derive(Default)]
     struct Writer {
         types: Vec<u8>,
@@ -250,7 +251,7 @@ mod tests {
             at.try_into().unwrap()
         }
 
-        /// A structure or union of (name, type, position) members.
+        /// Adds a structure or union. Its members are (name, type, position).
         fn composite(&mut self, kind: u32, wide: bool, name: &str, size: u32, members: &[(&str, u32, u32)]) {
             let name = self.string(name);
             let info = u32::from(wide) << 31 | kind << 24 | u32::try_from(members.len()).unwrap();
@@ -342,7 +343,7 @@ mod tests {
     fn structures_that_contain_themselves_end_the_search() {
         let mut btf = Writer::default();
         btf.composite(STRUCT, false, "loop", 8, &[("", 1, 0); 60_000]);
-        btf.words(&[0, CONST << 24, 2]); // a qualifier of itself
+        btf.words(&[0, CONST << 24, 2]); // a qualifier that qualifies itself
         btf.composite(STRUCT, false, "other", 8, &[("", 2, 0)]);
         let data = btf.finish();
         let btf = Btf::parse(&data).unwrap();
@@ -353,7 +354,7 @@ mod tests {
     }
 
     proptest! {
-        /// Corrupt input gives an answer or an error, and ends.
+        /// For corrupt data, the reader gives an answer or an error, and ends.
         #[test]
         fn corrupt_data_never_panics(
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),

@@ -1,4 +1,4 @@
-//! The options that the running kernel was built with.
+//! The options with which the running kernel was built.
 
 use std::{
     collections::HashSet,
@@ -13,8 +13,8 @@ pub struct KernelConfig {
 }
 
 impl KernelConfig {
-    /// Reads /proc/config.gz (CONFIG_IKCONFIG_PROC), or the file that distributions install beside the
-    /// kernel. `None` if both are missing.
+    /// Reads /proc/config.gz (CONFIG_IKCONFIG_PROC), or the file that distributions install with the kernel.
+    /// `None` if there is neither.
     pub fn read(release: &str) -> Option<Self> {
         let running = File::open("/proc/config.gz").and_then(|file| {
             let mut text = Vec::new();
@@ -28,7 +28,7 @@ impl KernelConfig {
             .map(|text| Self::parse(&text))
     }
 
-    /// Reads the text of a configuration: `CONFIG_X=y`, one a line.
+    /// Parses the text of a configuration: a line `CONFIG_X=y` for each option.
     pub fn parse(text: &[u8]) -> Self {
         let set = text.split(|byte| *byte == b'\n').filter_map(|line| {
             let option = line.strip_suffix(b"=y").or_else(|| line.strip_suffix(b"=m"))?;
@@ -37,13 +37,13 @@ impl KernelConfig {
         Self { set: set.collect() }
     }
 
-    /// Whether an option is set, `CONFIG_` included in its name.
+    /// Whether an option is set. Its name includes `CONFIG_`.
     pub fn has(&self, option: &str) -> bool {
         self.set.contains(option)
     }
 }
 
-/// Far more than any configuration (about 300 kB).
+/// The most bytes that we read: far more than any configuration has (about 300 kB).
 const MAX_BYTES: u64 = 16 << 20;
 
 fn read_limited(path: &str) -> io::Result<Vec<u8>> {

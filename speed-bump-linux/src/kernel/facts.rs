@@ -7,24 +7,25 @@ use super::{
     version::KernelVersion,
 };
 
-/// What the kernel is, offers and restricts. Plain data, so that tests can try every case on any machine.
+/// What the kernel is, what it can do, and what it forbids. This is plain data, so that tests can try every
+/// case on any machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelFacts {
-    /// Release as uname(2) gives it.
+    /// The release, from uname(2).
     pub release: String,
-    /// Its first two numbers; 0.0 if it has none.
+    /// The first two numbers of the release; 0.0 if it has none.
     pub version: KernelVersion,
-    /// Architecture as uname(2) gives it.
+    /// The architecture, from uname(2).
     pub machine: String,
-    /// Build options, where they can be read.
+    /// The build options, if they can be read.
     pub config: Option<KernelConfig>,
-    /// Whether sysfs lists event sources at all.
+    /// Whether sysfs lists event sources.
     pub event_sources: bool,
-    /// Type number of the uprobe event source (CONFIG_UPROBE_EVENTS, since 4.17).
+    /// The type number of the event source for uprobes (CONFIG_UPROBE_EVENTS, since 4.17).
     pub uprobe_pmu: Option<u32>,
-    /// Whether that source can raise USDT semaphores (since 4.20).
+    /// Whether this source can raise USDT semaphores (since 4.20).
     pub semaphores: bool,
-    /// bpf(2) (CONFIG_BPF_SYSCALL).
+    /// The system call bpf(2) (CONFIG_BPF_SYSCALL).
     pub bpf: Support,
     /// BPF programs at probes (CONFIG_BPF_EVENTS).
     pub probe_programs: Support,
@@ -40,35 +41,35 @@ pub struct KernelFacts {
     pub kernel_reads: Support,
     /// One link for many uprobes (6.6).
     pub uprobe_multi: Support,
-    /// Such a link's PID means the process (6.10).
+    /// The PID of such a link means the process (6.10).
     pub uprobe_multi_pid: Support,
-    /// Type information of the kernel (CONFIG_DEBUG_INFO_BTF).
+    /// Whether the kernel has type information (CONFIG_DEBUG_INFO_BTF).
     pub btf: bool,
-    /// /proc/sys/kernel/perf_event_paranoid.
+    /// The value of /proc/sys/kernel/perf_event_paranoid.
     pub perf_event_paranoid: Option<i32>,
-    /// /proc/sys/kernel/unprivileged_bpf_disabled.
+    /// The value of /proc/sys/kernel/unprivileged_bpf_disabled.
     pub unprivileged_bpf_disabled: Option<i32>,
-    /// /proc/sys/kernel/yama/ptrace_scope.
+    /// The value of /proc/sys/kernel/yama/ptrace_scope.
     pub ptrace_scope: Option<i32>,
-    /// Kernel lockdown; absent where the kernel has none or does not show it.
+    /// The kernel's lockdown; `None` if it has none or does not show it.
     pub lockdown: Option<Lockdown>,
     /// Whether our PIDs are those of the initial PID namespace.
     pub initial_pid_namespace: Option<bool>,
 }
 
-/// How far the kernel is locked down against root (kernel_lockdown(7)).
+/// What the kernel forbids even to root (kernel_lockdown(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lockdown {
-    /// Not at all.
+    /// Nothing is forbidden.
     None,
     /// Root cannot change the kernel: no unsigned modules.
     Integrity,
-    /// Root cannot read the kernel's memory either: nor can BPF programs.
+    /// In addition, root and BPF programs cannot read the kernel's memory.
     Confidentiality,
 }
 
 impl Lockdown {
-    /// Reads /sys/kernel/security/lockdown: all values, the one in force in brackets.
+    /// Parses /sys/kernel/security/lockdown. It has all values, with the present one in brackets.
     pub fn parse(text: &str) -> Option<Self> {
         let (_, rest) = text.split_once('[')?;
         match rest.split_once(']')?.0 {
@@ -81,7 +82,7 @@ impl Lockdown {
 }
 
 impl KernelFacts {
-    /// Asks the running kernel. A fact that it does not give is absent or unknown. Changes nothing.
+    /// Asks the running kernel. If it does not give a fact, this is absent or unknown. Changes nothing.
     pub fn read() -> Self {
         let uname = rustix::system::uname();
         let release = uname.release().to_string_lossy().into_owned();

@@ -1,20 +1,21 @@
-//! Whether we live in the machine's own namespaces or in a container's.
+//! Whether we are in the machine's own namespaces or in those of a container.
 
 use std::os::unix::fs::MetadataExt;
 
-/// The kinds of namespace that we check.
+/// A kind of namespace that we check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Namespace {
-    /// BPF programs see PIDs of the initial PID namespace. In another one, ours are different.
+    /// BPF programs see PIDs of the initial PID namespace. In another namespace, our own PIDs are different.
     Pid,
-    /// Capabilities reach the kernel at large only from the initial user namespace.
+    /// Capabilities apply to the whole kernel only in the initial user namespace.
     User,
 }
 
 impl Namespace {
-    /// Whether we are in the initial one; `None` where /proc does not say.
+    /// Whether we are in the initial namespace of this kind; `None` if /proc does not show it.
     pub fn is_initial(self) -> Option<bool> {
-        // Fixed inode numbers: PROC_PID_INIT_INO and PROC_USER_INIT_INO in include/linux/proc_ns.h.
+        // The initial namespaces have fixed inode numbers: PROC_PID_INIT_INO and PROC_USER_INIT_INO in
+        // include/linux/proc_ns.h.
         let (path, initial) = match self {
             Self::Pid => ("/proc/self/ns/pid", 0xEFFF_FFFC),
             Self::User => ("/proc/self/ns/user", 0xEFFF_FFFD),

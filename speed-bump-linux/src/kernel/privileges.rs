@@ -1,30 +1,31 @@
-//! Which capabilities we hold, and which of them attaching needs.
+//! The capabilities that we have, and those that attaching needs.
 
 use super::{KernelFacts, KernelVersion, Support, namespace::Namespace, support};
 use crate::{capability::Capability, process::status::Status};
 
-/// What we may do.
+/// Our privileges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Privileges {
-    /// Effective capabilities, a bit each.
+    /// The effective capabilities, a bit for each.
     pub effective: u64,
-    /// Whether they count for the kernel at large, that is, outside a container's user namespace.
+    /// Whether they apply to the whole kernel, and not only inside a container's user namespace.
     pub in_initial_user_namespace: bool,
-    /// Whether this kernel requires CAP_SYS_ADMIN, where CAP_PERFMON was enough, to open a uprobe as a perf
-    /// event: since 6.16, and in stable series since July 2025 (CVE-2025-38466).
+    /// Whether opening a uprobe as a perf event needs CAP_SYS_ADMIN in this kernel. Earlier kernels only need
+    /// CAP_PERFMON; this changed in 6.16, and in stable series in July 2025 (CVE-2025-38466).
     pub uprobe_events_need_sys_admin: bool,
-    /// Whether opening a uprobe as a perf event is refused although we hold CAP_SYS_ADMIN.
+    /// Whether opening a uprobe as a perf event is refused although we have CAP_SYS_ADMIN.
     pub uprobe_events_are_forbidden: bool,
-    /// Whether a seccomp filter applies to ourselves.
+    /// Whether a seccomp filter applies to this tool.
     pub are_filtered: bool,
 }
 
 /// How uprobes are attached. This decides which capabilities we need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachBy {
-    /// One perf event for each site.
+    /// With a perf event for each site.
     PerfEvent,
-    /// One link for many sites (`uprobe_multi`, 6.6): CAP_BPF and CAP_PERFMON suffice everywhere.
+    /// With one link for many sites (`uprobe_multi`, 6.6). CAP_BPF and CAP_PERFMON are then enough in all
+    /// kernels.
     UprobeMulti,
 }
 
@@ -32,27 +33,27 @@ pub enum AttachBy {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrivilegeError {
-    /// Capabilities are missing.
+    /// We lack capabilities.
     #[error("missing {}: use sudo, or `setcap {}` on the program", list(.missing, ", "), setcap(.missing))]
     Missing {
-        /// Those that attaching needs and we lack.
+        /// The capabilities that attaching needs and we lack.
         missing: Vec<Capability>,
     },
-    /// They are there, but only inside a user namespace.
+    /// We have the capabilities, but only inside a user namespace.
     #[error(
         "our capabilities are those of a user namespace (a rootless container, or `unshare --user`), and \
          {} count only outside it: run as root of the machine", list(.needed, " and ")
     )]
     InUserNamespace {
-        /// Those that attaching needs.
+        /// The capabilities that attaching needs.
         needed: Vec<Capability>,
     },
-    /// The capabilities are there, and the kernel still refuses a system call.
+    /// We have the capabilities, but the kernel still refuses a system call.
     #[error("{call} answers \"{answer}\", although we hold the capabilities for it: {}", .by.way_out())]
     CallForbidden {
         /// The system call.
         call: &'static str,
-        /// Error of the call, in the words of the system.
+        /// The system's error for the call.
         answer: String,
         /// Who refuses it.
         by: Forbidder,
@@ -62,17 +63,17 @@ pub enum PrivilegeError {
     Unreadable,
 }
 
-/// Who refuses us a system call, when we hold the capability for it.
+/// Who refuses a system call for which we have the capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forbidder {
-    /// A seccomp filter that applies to ourselves, such as a container's.
+    /// A seccomp filter that applies to this tool, such as a container's.
     OurFilter,
-    /// Unknown.
+    /// This is unknown.
     Unseen,
 }
 
 impl Forbidder {
-    /// The message that names it, and says what to do.
+    /// The part of the message that names it and gives the way out.
     pub fn way_out(self) -> &'static str {
         match self {
             Self::OurFilter => {
@@ -97,16 +98,16 @@ fn setcap(capabilities: &[Capability]) -> String {
 }
 
 impl Privileges {
-    /// The capabilities that every attach needs. In addition, CAP_SYS_PTRACE for the processes that
-    /// [`Process::open`](crate::process::Process::open) refuses without it.
+    /// The capabilities that every attach needs. If [`Process::open`](crate::process::Process::open) refuses
+    /// a process without it, CAP_SYS_PTRACE is needed too.
     pub const NEEDED: [Capability; 2] = [Capability::Bpf, Capability::Perfmon];
 
-    /// The privileges of the calling thread, now.
+    /// Reads the present privileges of the calling thread.
     pub fn read() -> Result<Self, PrivilegeError> {
         let status = Status::own().ok_or(PrivilegeError::Unreadable)?;
         let mut privileges = Self {
             effective: status.credentials.effective,
-            // Without user namespaces there is no file, and only the initial one.
+            // A kernel without user namespaces has no such file, and only the initial namespace.
             in_initial_user_namespace: Namespace::User.is_initial().unwrap_or(true),
             uprobe_events_need_sys_admin: false,
             uprobe_events_are_forbidden: false,
@@ -120,13 +121,13 @@ impl Privileges {
         privileges.uprobe_events_need_sys_admin = match events {
             Support::Yes if only_perfmon => false,
             Support::No if only_perfmon => true,
-            // The answer tells nothing about the other capability.
+            // This answer does not show whether the other capability is needed.
             _ => KernelVersion::running() >= KernelVersion::new(6, 16),
         };
         Ok(privileges)
     }
 
-    /// Whether we hold a capability, or CAP_SYS_ADMIN in its place where the kernel takes that.
+    /// Whether we have a capability, or CAP_SYS_ADMIN if that includes it.
     pub fn has(&self, capability: Capability) -> bool {
         capability.is_in(self.effective)
             || (capability.is_part_of_sys_admin() && Capability::SysAdmin.is_in(self.effective))
@@ -139,7 +140,7 @@ impl Privileges {
         needed.filter(|capability| !self.has(*capability)).collect()
     }
 
-    /// Refuses when attaching cannot work.
+    /// Returns an error if we lack privileges for attaching.
     pub fn require(&self, by: AttachBy) -> Result<(), PrivilegeError> {
         let missing = self.missing(by);
         if !missing.is_empty() {
@@ -151,8 +152,8 @@ impl Privileges {
         Ok(())
     }
 
-    /// Fails if a system call that attaching needs is refused to us despite our capabilities. Call it after
-    /// [`require`](Self::require) has passed.
+    /// Fails if the kernel refuses a system call that attaching needs, although we have the capabilities.
+    /// Must be called after [`require`](Self::require) has passed.
     pub fn require_calls(&self, kernel: &KernelFacts) -> Result<(), PrivilegeError> {
         let forbidden = |call, answer: &str| {
             Err(PrivilegeError::CallForbidden { call, answer: answer.to_owned(), by: self.forbidder() })
@@ -166,7 +167,7 @@ impl Privileges {
         }
     }
 
-    /// Who refuses us a system call for which we hold the capabilities.
+    /// Who refuses a system call for which we have the capabilities.
     pub fn forbidder(&self) -> Forbidder {
         if self.are_filtered { Forbidder::OurFilter } else { Forbidder::Unseen }
     }
@@ -241,7 +242,7 @@ mod tests {
         assert!(text.contains("bpf(2) answers") && text.contains("seccomp filter"), "{text}");
         let text = why(all, &kernel(refused(), Support::Yes));
         assert!(text.contains("bpf(2) answers") && text.contains("security module"), "{text}");
-        // We ask for perf events only where there are no other links.
+        // Perf events are needed only if the kernel has no other links.
         assert_eq!(why(filtered, &kernel(Support::Yes, Support::Yes)), "");
         let text = why(filtered, &kernel(Support::Yes, Support::No));
         assert!(text.contains("perf_event_open(2)") && text.contains("seccomp filter"), "{text}");

@@ -1,28 +1,28 @@
-//! What the machine's processors did since boot, from /proc/stat (proc_stat(5)), and how long tasks waited
-//! for them, from /proc/pressure/cpu (Documentation/accounting/psi.rst).
+//! What the machine's processors have done since boot, from /proc/stat (proc_stat(5)), and how long tasks
+//! have waited for them, from /proc/pressure/cpu (Documentation/accounting/psi.rst).
 
 use std::{fs::File, io::Read as _};
 
 use crate::units::Nanos;
 
-/// Kernel ticks per second in these files, on all 64-bit architectures (`USER_HZ`).
+/// The length of a kernel tick in these files. It is the same on all 64-bit architectures (`USER_HZ`).
 const TICK: Nanos = Nanos(10_000_000);
-/// Bytes that we read: the first line of each file.
+/// The number of bytes that we read: enough for the first line of each file.
 const BYTES: u64 = 1_024;
 
-/// The sums over all processors.
+/// Times, summed over all processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorTimes {
-    /// Time that they worked.
+    /// How long they worked.
     pub busy: Nanos,
-    /// Time that the hypervisor gave to other machines.
+    /// How long the hypervisor gave them to other machines.
     pub stolen: Nanos,
-    /// Time that at least one task waited for a processor. The number of such tasks does not count.
+    /// How long at least one task waited for a processor. The number of these tasks does not matter.
     pub lacking: Nanos,
 }
 
 impl ProcessorTimes {
-    /// The times up to now; zero for values that this kernel does not give.
+    /// The present times; 0 for a value that this kernel does not give.
     pub fn read() -> Self {
         let text = |path: &str| {
             let mut bytes = Vec::new();
@@ -37,7 +37,7 @@ impl ProcessorTimes {
         let ticks: Vec<u64> = all.split_ascii_whitespace().map_while(|number| number.parse().ok()).collect();
         let tick = |position: usize| ticks.get(position).copied().unwrap_or(0);
         let time = |ticks: u64| Nanos(ticks.saturating_mul(TICK.0));
-        // user, nice, system, idle, iowait, irq, softirq, steal
+        // The fields are: user, nice, system, idle, iowait, irq, softirq, steal.
         let busy = [0, 1, 2, 5, 6].into_iter().fold(0_u64, |sum, at| sum.saturating_add(tick(at)));
         let some = pressure.lines().find(|line| line.starts_with("some ")).unwrap_or_default();
         let us = some.split_ascii_whitespace().find_map(|field| field.strip_prefix("total=")?.parse().ok());

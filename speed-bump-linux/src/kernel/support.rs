@@ -1,4 +1,4 @@
-//! Asks the kernel for features by using them on nothing: it loads tiny BPF programs and drops them, and
+//! Asks the kernel for features by using them without effect: loads tiny BPF programs and drops them, and
 //! requests links that cannot be made. Nothing is attached anywhere.
 
 use std::{
@@ -23,7 +23,7 @@ pub enum Support {
     Yes,
     /// No.
     No,
-    /// The kernel did not answer, for this reason (mostly: no permission to ask).
+    /// The kernel did not answer, for this reason. Mostly we lack the permission to ask.
     Unknown(String),
 }
 
@@ -34,7 +34,7 @@ impl Default for Support {
 }
 
 impl Support {
-    /// The answer, or a guess by version if there is none.
+    /// The kernel's answer. If there is none, whether the version is new enough.
     pub fn or_since(&self, running: KernelVersion, since: KernelVersion) -> bool {
         match self {
             Self::Yes => true,
@@ -53,7 +53,7 @@ impl Support {
     }
 }
 
-/// Answers that need a loaded program.
+/// Answers for which a program must be loaded.
 pub(super) struct Probes {
     pub(super) programs: Support,
     pub(super) ring_buffers: Support,
@@ -66,7 +66,7 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    /// The same answer for all.
+    /// The same answer to all questions.
     pub(super) fn same(answer: &Support) -> Self {
         Self {
             programs: answer.clone(),
@@ -81,9 +81,9 @@ impl Probes {
     }
 }
 
-/// Whether bpf(2) exists, and whether we may use it.
+/// Whether bpf(2) exists and we may use it.
 pub(super) fn bpf() -> Support {
-    // Command 0 (create a map) with an invalid map type: EINVAL if we may use bpf(2).
+    // Asks to create a map (command 0) with an invalid type. The answer is EINVAL if we may use bpf(2).
     match bpf_call(0, &[0_u64; 4]) {
         Err(error) => match error.raw_os_error() {
             Some(libc::ENOSYS) => Support::No,
@@ -91,15 +91,15 @@ pub(super) fn bpf() -> Support {
             _ => Support::Unknown(error.to_string()),
         },
         Ok(fd) => {
-            // SAFETY: a descriptor that the call has just returned; none is expected, and we close it at
-            // once.
+            // SAFETY: the call has just returned this descriptor, and nothing else owns it. We expect an
+            // error instead, and close the descriptor at once.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
             Support::Yes
         }
     }
 }
 
-/// Where sysfs describes uprobes as an event source.
+/// The folder in which sysfs describes the event source for uprobes.
 pub(super) const UPROBE_PMU: &str = "/sys/bus/event_source/devices/uprobe";
 
 /// The type number of that event source.
@@ -110,12 +110,12 @@ pub(super) fn uprobe_pmu() -> Option<u32> {
 /// Whether we may open a uprobe as a perf event.
 pub(super) fn uprobe_events() -> Support {
     let Some(source) = uprobe_pmu() else { return Support::Unknown("no such event source".to_owned()) };
-    // struct perf_event_attr in its first size, 64 bytes. The file to probe stays empty: the kernel refuses
-    // that with EINVAL, but only for callers that may open such an event.
+    // struct perf_event_attr in its first size, 64 bytes. The path of the file is empty. The kernel refuses
+    // this with EINVAL, but only to callers that may open such an event.
     let mut attributes = [0_u32; 16];
     [attributes[0], attributes[1]] = [source, 64];
     let (own_process, any_cpu, no_group, flags) = (0, -1, -1, 0);
-    // SAFETY: the kernel reads as many bytes of the attributes as their size field says, and that is their
+    // SAFETY: the kernel reads the number of bytes that the size field gives, and the attributes have this
     // size.
     let result = unsafe {
         libc::syscall(libc::SYS_perf_event_open, attributes.as_ptr(), own_process, any_cpu, no_group, flags)
@@ -123,8 +123,8 @@ pub(super) fn uprobe_events() -> Support {
     let error = io::Error::last_os_error();
     match (i32::try_from(result), error.raw_os_error()) {
         (Ok(fd), _) if fd >= 0 => {
-            // SAFETY: a descriptor that the call has just returned; none is expected, and we close it at
-            // once.
+            // SAFETY: the call has just returned this descriptor, and nothing else owns it. We expect an
+            // error instead, and close the descriptor at once.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
             Support::Yes
         }
@@ -134,7 +134,7 @@ pub(super) fn uprobe_events() -> Support {
     }
 }
 
-/// Asks for all features of programs at probes.
+/// Asks for all features of BPF programs at probes.
 pub(super) fn probes() -> Probes {
     let helper = |helper| Support::from_aya(is_helper_supported(ProgramType::KProbe, helper));
     let (uprobe_multi, uprobe_multi_pid) = uprobe_multi();
@@ -150,11 +150,11 @@ pub(super) fn probes() -> Probes {
     }
 }
 
-/// Whether one link can carry many uprobes, and whether its PID means the process.
+/// Whether one link can have many uprobes, and whether its PID means the process.
 ///
-/// A kernel that knows such links refuses one into the directory `/` with EBADF. With a negative PID, a
-/// kernel that takes it for a process's refuses that first, with EINVAL (46ba0e49b642, Linux 6.10, and the
-/// stable series it went to).
+/// If a kernel knows such links, it refuses one into the directory `/` with EBADF. If the PID is negative,
+/// and the kernel takes it as that of a process, it refuses the PID first, with EINVAL (46ba0e49b642, in
+/// Linux 6.10 and some stable series).
 fn uprobe_multi() -> (Support, Support) {
     let program = match load_uprobe_multi_program() {
         Ok(program) => program,
@@ -179,7 +179,7 @@ const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_PROG_TYPE_KPROBE: u32 = 2;
 const BPF_TRACE_UPROBE_MULTI: u32 = 48;
 
-/// `union bpf_attr` for BPF_PROG_LOAD, up to the last field set here.
+/// `union bpf_attr` for BPF_PROG_LOAD, up to the last field that we set.
 #[repr(C)]
 #[derive(Default)]
 struct ProgramLoad {
@@ -213,7 +213,7 @@ struct LinkCreate {
 }
 
 fn load_uprobe_multi_program() -> io::Result<OwnedFd> {
-    // r0 = 0; exit
+    // The program is: r0 = 0; exit.
     let instructions: [[u8; 8]; 2] = [[0xb7, 0, 0, 0, 0, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
     let license: &CStr = c"GPL";
     let load = ProgramLoad {
@@ -225,11 +225,11 @@ fn load_uprobe_multi_program() -> io::Result<OwnedFd> {
         ..ProgramLoad::default()
     };
     let fd = bpf_call(BPF_PROG_LOAD, &load)?;
-    // SAFETY: a descriptor that the call has just returned; nothing else owns it.
+    // SAFETY: the call has just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Asks for a link that no kernel makes, since its file is a directory. Returns the error.
+/// Asks for a link that no kernel makes, since its file is a directory. Returns the kernel's error.
 fn link_into_root_directory(program: &OwnedFd, pid: i32) -> io::Error {
     let path: &CStr = c"/";
     let offsets = [0_u64];
@@ -245,7 +245,8 @@ fn link_into_root_directory(program: &OwnedFd, pid: i32) -> io::Error {
     match bpf_call(BPF_LINK_CREATE, &link) {
         Err(error) => error,
         Ok(fd) => {
-            // SAFETY: a descriptor that the call has just made; closing it undoes the link.
+            // SAFETY: the call has just returned this descriptor, and nothing else owns it. Closing it
+            // removes the link.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
             io::Error::other("a link into a directory was accepted")
         }
@@ -253,8 +254,8 @@ fn link_into_root_directory(program: &OwnedFd, pid: i32) -> io::Error {
 }
 
 fn bpf_call<T>(command: libc::c_long, attributes: &T) -> io::Result<i32> {
-    // SAFETY: the kernel reads `size_of::<T>()` bytes at `attributes`, which is borrowed for the call; the
-    // pointers inside point to what the callers keep alive, and are only read.
+    // SAFETY: the kernel reads `size_of::<T>()` bytes at `attributes`, which stays borrowed during the call.
+    // The pointers inside lead to memory that the callers keep alive, and that the kernel only reads.
     let result =
         unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { i32::try_from(result).map_err(io::Error::other) }
@@ -267,7 +268,7 @@ mod tests {
 
     #[test]
     fn attributes_lie_where_the_kernel_reads_them() {
-        // include/uapi/linux/bpf.h
+        // The expected offsets are from include/uapi/linux/bpf.h.
         assert_eq!(offset_of!(ProgramLoad, expected_attach_type), 68);
         assert_eq!(offset_of!(LinkCreate, path), 16);
         assert_eq!(offset_of!(LinkCreate, pid), 56);
@@ -284,7 +285,7 @@ mod tests {
             speed_bump_testing::skip!("programs cannot be loaded here: {reason}");
             return;
         }
-        // Later features never come without earlier ones.
+        // A kernel with a later feature always has the earlier ones.
         assert!(probes.cookies == Support::No || probes.ring_buffers == Support::Yes);
         assert!(probes.bpf_loop == Support::No || probes.cookies == Support::Yes);
         assert!(probes.uprobe_multi == Support::No || probes.bpf_loop == Support::Yes);

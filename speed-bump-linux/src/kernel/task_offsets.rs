@@ -1,4 +1,4 @@
-//! Offsets of the kernel's fields that the BPF programs read about a process, from `task_struct` on.
+//! Offsets of the kernel's fields, from `task_struct` on, that BPF programs read to learn about a process.
 
 use std::{
     io,
@@ -16,36 +16,36 @@ use crate::sys::kernel_types::KernelTypes;
 /// Where the kernel publishes its type information.
 pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
 
-/// Offsets in `task_struct` and its relatives, in bytes.
+/// Offsets in `task_struct` and in structures to which it leads, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TaskOffsets {
-    /// Of `pid`: the thread's id in the initial PID namespace (4 bytes).
+    /// The offset of `pid`: the thread's id in the initial PID namespace (4 bytes).
     pub pid: u32,
-    /// Of `tgid`: the process's id in the initial PID namespace (4 bytes).
+    /// The offset of `tgid`: the process's id in the initial PID namespace (4 bytes).
     pub tgid: u32,
-    /// Of `mm`: the address space (a pointer).
+    /// The offset of `mm`: the address space (a pointer).
     pub mm: u32,
-    /// Of `ptrace`: flags, not zero while the thread is traced (4 bytes).
+    /// The offset of `ptrace`: flags, not zero while the thread is traced (4 bytes).
     pub ptrace: u32,
-    /// Of `group_leader`: the process's first thread (a pointer).
+    /// The offset of `group_leader`: the process's first thread (a pointer).
     pub leader: u32,
-    /// Of `start_boottime`: when the thread started, in ns (8 bytes; since Linux 5.5).
+    /// The offset of `start_boottime`: when the thread started, in ns (8 bytes; since Linux 5.5).
     pub start: u32,
-    /// Of `blocked`: the blocked signals, a bit each (8 bytes).
+    /// The offset of `blocked`: the blocked signals, a bit for each (8 bytes).
     pub blocked: u32,
-    /// Of `sighand`: the process's signal handlers (a pointer).
+    /// The offset of `sighand`: the process's signal handlers (a pointer).
     pub sighand: u32,
-    /// Of `sighand_struct.action`: an array.
+    /// The offset of `sighand_struct.action`, which is an array.
     pub actions: u32,
-    /// Bytes of one of its elements: `k_sigaction`.
+    /// The size of an element of this array, `k_sigaction`, in bytes.
     pub action_bytes: u32,
 }
 
-/// Why we do not know the offsets.
+/// Why the offsets are not known.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TaskOffsetsError {
-    /// The kernel's PIDs are not ours.
+    /// Our PIDs are not those of the kernel.
     #[error(
         "the tool is in a container's PID namespace, where the kernel gives BPF programs other PIDs than it \
          gives the tool; run in the machine's own (docker: --pid=host)"
@@ -57,7 +57,7 @@ pub enum TaskOffsetsError {
          /sys"
     )]
     Unreadable(io::Error),
-    /// The type information differs from its documentation.
+    /// The type information differs from what its documentation says.
     #[error("{VMLINUX_BTF}: {0}; please report your kernel's version")]
     Btf(BtfError),
     /// A member's offset is impossible for its size.
@@ -67,7 +67,7 @@ pub enum TaskOffsetsError {
     Misplaced {
         /// Name of the member of `task_struct`.
         member: &'static str,
-        /// Where it is said to be.
+        /// The offset in the type information.
         offset: u32,
     },
 }
@@ -79,10 +79,10 @@ impl From<BtfError> for TaskOffsetsError {
 }
 
 impl TaskOffsets {
-    /// Reads the running kernel's offsets, if our PIDs are the kernel's.
+    /// Reads the running kernel's offsets. Fails if our PIDs are not those of the kernel.
     ///
     /// # Errors
-    /// As [`TaskOffsets::read`], and in a container's PID namespace.
+    /// See [`TaskOffsets::read`]. Also fails in a container's PID namespace.
     pub fn usable() -> Result<Self, TaskOffsetsError> {
         if Namespace::Pid.is_initial() != Some(true) {
             return Err(TaskOffsetsError::OtherNamespace);
@@ -90,10 +90,11 @@ impl TaskOffsets {
         Self::read()
     }
 
-    /// Reads the running kernel's offsets, once; that takes some milliseconds.
+    /// Reads the running kernel's offsets. This takes some milliseconds the first time; later calls return
+    /// the same result.
     pub fn read() -> Result<Self, TaskOffsetsError> {
         static READ: Mutex<Option<TaskOffsets>> = Mutex::new(None);
-        // A second caller waits for the first.
+        // If two threads call this at the same time, the second waits for the first.
         let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = *read {
             return Ok(known);
@@ -102,10 +103,10 @@ impl TaskOffsets {
         Ok(*read.insert(Self::from_btf(&types)?))
     }
 
-    /// Reads them on a thread of its own, for later callers of [`TaskOffsets::read`].
+    /// Starts a thread that reads the offsets, for later callers of [`TaskOffsets::read`].
     pub fn read_ahead() {
         let read = || drop(Self::usable());
-        // If this fails, the caller of `read` reads them.
+        // If the thread cannot start, the caller of `read` reads the offsets.
         let _ = thread::Builder::new().name("kernel-types".to_owned()).spawn(read);
     }
 

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// The first two numbers of a kernel's release; features appear with new ones.
+/// The first two numbers of a kernel's release. New features come with new numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KernelVersion {
-    /// First number: 6 of 6.18.
+    /// The first number: 6 in 6.18.
     pub major: u32,
-    /// Second number: 18 of 6.18.
+    /// The second number: 18 in 6.18.
     pub minor: u32,
 }
 
@@ -23,7 +23,7 @@ impl KernelVersion {
         Self::parse(&uname.release().to_string_lossy()).unwrap_or_default()
     }
 
-    /// Reads a release as uname(2) gives it: `6.18.44-fc-v657`, `7.0-rc1`.
+    /// Parses a release from uname(2), such as `6.18.44-fc-v657` or `7.0-rc1`.
     pub fn parse(release: &str) -> Option<Self> {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit());
         Some(Self { major: numbers.next()?.parse().ok()?, minor: numbers.next()?.parse().ok()? })

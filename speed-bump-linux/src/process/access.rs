@@ -1,12 +1,13 @@
-//! Why the kernel forbids looking into a process: the rules of ptrace(2), "Ptrace access mode checking".
+//! Why the kernel forbids inspecting a process. The rules are those of ptrace(2), "Ptrace access mode
+//! checking".
 //!
-//! The kernel decides, by refusing an open; this module only finds out which rule applied, to tell the user
-//! how to lift it. [`denial`] is a pure function of the facts.
+//! The kernel decides, by refusing an open. This module only finds out which rule applied, to tell the user
+//! the way out. [`denial`] is a pure function of the facts.
 
 use super::{directory::ProcDirectory, status::Credentials, status::Status};
 use crate::capability::Capability;
 
-/// How much access we asked the kernel for.
+/// The kind of access for which we asked the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessMode {
     /// Mappings, program, file descriptors (`PTRACE_MODE_READ`).
@@ -18,16 +19,16 @@ pub enum AccessMode {
 /// The facts that the rules use.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessFacts {
-    /// The access that we asked for.
+    /// The access for which we asked.
     pub mode: AccessMode,
     /// Our credentials.
     pub caller: Credentials,
     /// The process's credentials.
     pub target: Credentials,
-    /// Owner of the files in the process's /proc directory, absent if unknown. If it is root and not the
+    /// The owner of the files in the process's /proc directory; `None` if unknown. If it is root, and not the
     /// process's own user, the process is not dumpable.
     pub proc_owner: Option<u32>,
-    /// /proc/sys/kernel/yama/ptrace_scope; absent without Yama.
+    /// The value of /proc/sys/kernel/yama/ptrace_scope; `None` without Yama.
     pub ptrace_scope: Option<u32>,
 }
 
@@ -35,7 +36,7 @@ pub struct AccessFacts {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DenialReason {
-    /// Another user's process.
+    /// The process belongs to another user.
     #[error(
         "it runs as user {target} and we as user {ours}, without CAP_SYS_PTRACE: use sudo, or grant the \
          program CAP_SYS_PTRACE"
@@ -43,10 +44,10 @@ pub enum DenialReason {
     OtherUser {
         /// The process's user.
         target: u32,
-        /// Our user.
+        /// The user of this tool.
         ours: u32,
     },
-    /// Another group's process.
+    /// The process belongs to another group.
     #[error(
         "it runs as group {target} and we as group {ours}, without CAP_SYS_PTRACE: use sudo, or grant the \
          program CAP_SYS_PTRACE"
@@ -54,11 +55,11 @@ pub enum DenialReason {
     OtherGroup {
         /// The process's group.
         target: u32,
-        /// Our group.
+        /// The group of this tool.
         ours: u32,
     },
-    /// The process changed its credentials, or runs a program that we cannot read, or made itself not
-    /// dumpable.
+    /// The process has changed its credentials, runs a program that its user may not read, or has made itself
+    /// not dumpable.
     #[error(
         "the process is not dumpable (it changed its user, or runs a program its user may not read, or \
          called prctl(PR_SET_DUMPABLE)), and we lack CAP_SYS_PTRACE: use sudo, or grant the program \
@@ -71,7 +72,7 @@ pub enum DenialReason {
          program CAP_SYS_PTRACE"
     )]
     MorePrivileged,
-    /// Yama lets only a declared debugger or a parent attach.
+    /// Yama only allows a declared debugger or the parent to attach.
     #[error(
         "Yama restricts attaching (kernel.yama.ptrace_scope = {scope}), and we lack CAP_SYS_PTRACE: use \
          sudo, grant the program CAP_SYS_PTRACE, or set kernel.yama.ptrace_scope to 0"
@@ -86,25 +87,25 @@ pub enum DenialReason {
          reboot can change it"
     )]
     YamaNoAttach,
-    /// The files of the process's memory belong to another user.
+    /// The file of the process's memory belongs to another user.
     #[error(
         "its memory is a file of user {owner} in /proc, and we are user {ours}, without CAP_DAC_OVERRIDE: \
          use sudo, or grant the program CAP_DAC_OVERRIDE besides CAP_SYS_PTRACE"
     )]
     OtherOwner {
-        /// Who owns them.
+        /// The owner of that file.
         owner: u32,
-        /// Our user.
+        /// The user of this tool.
         ours: u32,
     },
-    /// None of the rules that we can check.
+    /// None of the rules that we can check applies.
     #[error(
         "we hold what the kernel's own rules ask for ({held}); the process is in another user namespace \
          where that does not count, or a security module (SELinux, AppArmor, Landlock, a container's \
          policy) forbids it: look into the audit log, or run as root outside any container"
     )]
     Other {
-        /// What we hold.
+        /// The rights that we have.
         held: &'static str,
     },
     /// /proc shows too little to find the rule.
@@ -113,7 +114,7 @@ pub enum DenialReason {
 }
 
 impl DenialReason {
-    /// The capability that would lift the denial, if there is one.
+    /// The capability with which the access would be allowed, if there is one.
     pub fn missing(&self) -> Option<Capability> {
         match self {
             Self::YamaNoAttach | Self::Other { .. } => None,
@@ -123,7 +124,7 @@ impl DenialReason {
     }
 }
 
-/// Which rule forbids the access that these facts describe; the caller knows that it was refused.
+/// The rule that forbids the access that these facts describe. The caller knows that it was refused.
 pub fn denial(facts: &AccessFacts) -> DenialReason {
     let AccessFacts { mode, caller, target, proc_owner, ptrace_scope } = *facts;
     let attaching = mode == AccessMode::Attach;
@@ -166,7 +167,7 @@ fn effective_user(credentials: &Credentials) -> u32 {
     credentials.users[1]
 }
 
-/// Why we were refused, by what /proc shows now of the process and of us.
+/// Finds out why we were refused, from what /proc now shows about the process and about us.
 pub(super) fn explain(mode: AccessMode, target: &ProcDirectory) -> DenialReason {
     let status = target.read("status").ok().and_then(|text| Status::parse(&text).ok());
     let (Some(caller), Some(process)) = (Status::own(), status) else { return DenialReason::Unknown };

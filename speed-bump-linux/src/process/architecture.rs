@@ -1,4 +1,4 @@
-//! Checks by the ELF header whether a program is for this machine.
+//! Checks the ELF header of a program: whether the program is for this machine.
 
 use std::{fs::File, io, os::unix::fs::FileExt};
 
@@ -7,23 +7,23 @@ use object::elf;
 /// Why a program cannot be probed.
 #[derive(Debug)]
 pub enum ArchitectureError {
-    /// A 32-bit program, x32 included.
+    /// The program is 32-bit, as those of x32 are too.
     ThirtyTwoBit {
-        /// Architecture by name.
+        /// The name of its architecture.
         machine: String,
     },
-    /// A 64-bit program for another architecture.
+    /// The program is 64-bit, but for another architecture.
     OtherMachine {
-        /// Architecture by name.
+        /// The name of its architecture.
         machine: String,
     },
-    /// Not an ELF file.
+    /// The program is not an ELF file.
     NotElf,
     /// The header could not be read.
     Unreadable(io::Error),
 }
 
-/// Bytes of the ELF header up to the end of `e_machine`.
+/// The number of bytes of the ELF header up to the end of `e_machine`.
 const HEADER: usize = 20;
 
 /// The `e_machine` of programs that this build can probe.
@@ -35,7 +35,7 @@ const OWN_MACHINE: u16 = if cfg!(target_arch = "x86_64") {
     elf::EM_NONE
 };
 
-/// Refuses a program that is not 64-bit ELF for the architecture of this build.
+/// Checks that a program is 64-bit ELF for the architecture of this build.
 pub fn check(program: &File) -> Result<(), ArchitectureError> {
     let mut header = [0; HEADER];
     match program.read_exact_at(&mut header, 0) {

@@ -1,29 +1,29 @@
 //! The control groups of a process, as folders that we can read.
 //!
-//! /proc/PID/cgroup names a group by its path in a hierarchy. Our own mount table has where that hierarchy is
+//! /proc/PID/cgroup gives a group as a path in a hierarchy. Our own mount table shows where this hierarchy is
 //! mounted, and which of its groups is at the mount point.
 
 use std::path::{Path, PathBuf};
 
 use super::{Process, ProcessError, access::AccessMode, mountinfo};
 
-/// A group in one hierarchy.
+/// A control group in one hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlGroup {
-    /// Version 2, or the controllers of one of version 1.
+    /// The hierarchy: that of version 2, or one of version 1 with its controllers.
     pub hierarchy: Hierarchy,
-    /// Where the hierarchy is mounted.
+    /// The folder where the hierarchy is mounted.
     mount: PathBuf,
-    /// The group below it.
+    /// The path of the group below this folder.
     below: PathBuf,
 }
 
-/// Which hierarchy a group belongs to.
+/// The hierarchy of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hierarchy {
-    /// The one of version 2.
+    /// The hierarchy of version 2.
     Unified,
-    /// One of version 1, with these controllers.
+    /// A hierarchy of version 1, with these controllers.
     Legacy(Vec<String>),
 }
 
@@ -37,7 +37,7 @@ struct Mount {
 }
 
 impl Process {
-    /// The groups of the process, as far as we can see them.
+    /// The control groups of the process, as far as we can see them.
     ///
     /// # Errors
     /// The process has ended, or we may not inspect it.
@@ -55,11 +55,11 @@ impl ControlGroup {
 
     /// The folders of the group and of its parents, the innermost first.
     pub fn levels(&self) -> impl Iterator<Item = PathBuf> {
-        // The last of them is the empty path: the mount point.
+        // The last of the ancestors is the empty path, which gives the mount point.
         self.below.ancestors().map(|below| self.mount.join(below))
     }
 
-    /// Whether a controller of version 1 is in the group's hierarchy.
+    /// Whether the group's hierarchy has this controller of version 1.
     pub fn has_legacy(&self, controller: &str) -> bool {
         matches!(&self.hierarchy, Hierarchy::Legacy(all) if all.iter().any(|one| one == controller))
     }
@@ -71,7 +71,7 @@ fn hierarchies() -> Vec<Mount> {
     let found = mountinfo::mounts(&table).filter_map(|mount| {
         let hierarchy = match mount.kind.as_slice() {
             b"cgroup2" => Hierarchy::Unified,
-            // Controllers are flags among the options.
+            // The controllers are among the mount options.
             b"cgroup" => Hierarchy::Legacy(
                 String::from_utf8_lossy(&mount.options).split(',').map(str::to_owned).collect(),
             ),
@@ -82,7 +82,8 @@ fn hierarchies() -> Vec<Mount> {
     found.collect()
 }
 
-/// Reads lines of `ID:CONTROLLERS:PATH` (cgroups(7)). Leaves out hierarchies that are not mounted here.
+/// Parses lines of the form `ID:CONTROLLERS:PATH` (cgroups(7)). Leaves out hierarchies that are not mounted
+/// here.
 fn groups(text: &str, mounts: &[Mount]) -> Vec<ControlGroup> {
     let group = |line: &str| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -93,7 +94,7 @@ fn groups(text: &str, mounts: &[Mount]) -> Vec<ControlGroup> {
         };
         let found = mounts.iter().filter(is_of).find_map(|mount| {
             let below = Path::new(path).strip_prefix(&mount.root).ok()?;
-            // `/../x` is outside of our own group namespace.
+            // A path such as `/../x` leads outside of our own group namespace.
             let is_plain = below.components().all(|part| matches!(part, std::path::Component::Normal(_)));
             is_plain.then(|| (mount, below.to_owned()))
         });

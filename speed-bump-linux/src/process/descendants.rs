@@ -1,7 +1,7 @@
 //! The descendants of a process.
 //!
-//! A snapshot: processes that fork while it is taken may be missing. A caller that needs all of them follows
-//! forks first, and then takes snapshots until one has nothing new.
+//! The result is a snapshot: processes that fork while it is taken may be missing. A caller that needs all of
+//! them must follow forks first, and then take snapshots until one has nothing new.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -11,10 +11,10 @@ use crate::units::Pid;
 /// The descendants of a process, parents before their children.
 #[derive(Debug, Default)]
 pub struct Descendants {
-    /// Those that can be attached to.
+    /// The descendants that can be attached to.
     pub processes: Vec<Process>,
-    /// Those that cannot, such as 32-bit programs, with the reason. Neither list has processes that have
-    /// ended, zombies included.
+    /// The descendants that cannot be attached to, such as 32-bit programs, each with the reason. Processes
+    /// that have ended are in neither list, nor are zombies.
     pub refused: Vec<(Pid, ProcessError)>,
 }
 
@@ -23,7 +23,7 @@ pub(super) fn find(root: &Process) -> Result<Descendants, ProcessError> {
     let mut found = Descendants::default();
     let mut source = ChildrenSource::new();
     let mut seen = HashSet::from([root.pid()]);
-    // Children of refused processes count too: a 32-bit shell may have started a 64-bit service.
+    // We also search the children of refused processes: a 32-bit shell may have started a 64-bit service.
     let mut parents = VecDeque::from([root.pid()]);
     while let Some(parent) = parents.pop_front() {
         for child in source.children(parent) {
@@ -32,7 +32,8 @@ pub(super) fn find(root: &Process) -> Result<Descendants, ProcessError> {
             }
             match Process::open(child) {
                 Ok(process) => {
-                    // Between listing and opening, another process may have got the PID.
+                    // Checks the parent again: between listing and opening, another process may have got the
+                    // PID.
                     if process.status().is_ok_and(|status| status.parent == Some(parent)) {
                         found.processes.push(process);
                         parents.push_back(child);
@@ -49,11 +50,11 @@ pub(super) fn find(root: &Process) -> Result<Descendants, ProcessError> {
     if root.is_alive() { Ok(found) } else { Err(ProcessError::Gone { pid: root.pid() }) }
 }
 
-/// How we find the children of a process.
+/// How the children of a process are found.
 enum ChildrenSource {
-    /// /proc/PID/task/TID/children (CONFIG_PROC_CHILDREN).
+    /// From /proc/PID/task/TID/children (CONFIG_PROC_CHILDREN).
     Lists,
-    /// The parents named in /proc/PID/status of every process, read once.
+    /// From the parents in /proc/PID/status of every process, which are read once.
     Scan(HashMap<Pid, Vec<Pid>>),
 }
 
@@ -108,7 +109,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Both sources list our own children, and agree.
+    /// Both sources find our own child.
     #[test]
     fn children_are_listed_by_either_source() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();

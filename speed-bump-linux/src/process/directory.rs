@@ -1,11 +1,11 @@
-//! A process's directory in /proc, held open, and the lookups that start from it.
+//! A process's directory in /proc, which we keep open, and lookups that start from it.
 //!
-//! Lookups relative to the directory's descriptor reach the process it was opened for or fail with `ESRCH`;
-//! a later owner of the PID has another directory.
+//! A lookup relative to the directory's descriptor reaches the process for which it was opened, or fails with
+//! `ESRCH`. A later process with the same PID has another directory.
 //!
-//! If the main thread of a process has ended, this directory shows neither memory nor files. The directory
-//! /proc/TID of another of its threads does: it is not listed, but can be opened, so we read that one
-//! instead. When that thread ends too, the next one takes its place.
+//! If the main thread of a process has ended, this directory shows neither memory nor files. But the
+//! directory /proc/TID of another of its threads shows them: it is not listed, but can be opened. So we read
+//! that one instead. When that thread ends too, we take the next one.
 
 use std::{
     ffi::OsString,
@@ -24,24 +24,24 @@ use rustix::{
 use super::{ProcessError, stat::Stat, status::Status};
 use crate::units::Pid;
 
-/// Limit on the bytes of `maps`: a process has at most 65,530 mappings unless root raises the limit
-/// (vm.max_map_count), with lines of some 120 bytes. Names of 4 KiB would make it 270 MiB.
+/// The most bytes of `maps` that we read. A process has at most 65,530 mappings, unless root raises the limit
+/// (vm.max_map_count), with about 120 bytes each. With names of 4 KiB, it would be 270 MiB.
 const MAPS_LIMIT: u64 = 32 << 20;
-/// Limit on the bytes of any other file: room for a list of 130,000 children, or for a `status` with 65,536
-/// groups, the kernel's maximum.
+/// The most bytes of any other file that we read: enough for a list of 130,000 children, or for a `status`
+/// with 65,536 groups, which is the kernel's maximum.
 const FILE_LIMIT: u64 = 1 << 20;
 
-/// An open /proc/PID.
+/// An open directory /proc/PID.
 #[derive(Debug)]
 pub(super) struct ProcDirectory {
     pid: Pid,
-    /// The process's own directory: its main thread's.
+    /// The directory of the main thread.
     own: OwnedFd,
-    /// Another thread's, once the main thread has ended.
+    /// The directory of another thread, if the main thread has ended.
     stand_in: RwLock<Option<Arc<StandIn>>>,
 }
 
-/// A thread whose directory we read instead of the main thread's.
+/// A thread whose directory we read in place of the main thread's.
 #[derive(Debug)]
 struct StandIn {
     thread: Pid,
@@ -49,7 +49,8 @@ struct StandIn {
 }
 
 impl StandIn {
-    /// `None` if the thread has ended, or another process has the number by now.
+    /// Opens the directory of a thread. `None` if the thread has ended, or if another process now has the
+    /// number.
     fn open(process: Pid, thread: Pid) -> Option<Self> {
         let fd = open_directory(thread).ok()?;
         let read =
@@ -70,8 +71,8 @@ impl ProcDirectory {
         open_directory(pid).map(|own| Self { pid, own, stand_in: RwLock::default() })
     }
 
-    /// Reads another thread's directory from here on, since the main thread has ended. Returns whether there
-    /// is one.
+    /// From now on, reads the directory of another thread, since the main thread has ended. Returns whether
+    /// there is another thread.
     pub(super) fn stand_in(&self) -> bool {
         let threads = self.numbers_in(&self.own, "task").unwrap_or_default();
         let others = threads.into_iter().filter(|thread| *thread != self.pid);
@@ -81,7 +82,7 @@ impl ProcDirectory {
         is_there
     }
 
-    /// The thread whose directory we read: the main thread, unless that has ended.
+    /// The thread whose directory we read: the main thread, or another one if that has ended.
     pub(super) fn thread(&self) -> Pid {
         self.now().map_or(self.pid, |stand_in| stand_in.thread)
     }
@@ -90,34 +91,35 @@ impl ProcDirectory {
         self.stand_in.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Opens the file of an entry. The last link is followed: links here are the kernel's own.
+    /// Opens the file of an entry. If it is a link, the link is followed, as links here are the kernel's own.
     pub(super) fn open_entry(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
         self.look_up(|directory| openat(directory, name, flags | OFlags::CLOEXEC, Mode::empty()))
     }
 
-    /// Calls `look` with the directory, and once more with another thread's if this one's thread has ended.
+    /// Calls `look` with the present directory. If its thread has ended, calls it once more with that of
+    /// another thread.
     fn look_up<T>(&self, look: impl Fn(&OwnedFd) -> Result<T, Errno>) -> Result<T, Errno> {
         let Some(stand_in) = self.now() else { return look(&self.own) };
         match look(&stand_in.fd) {
             Err(Errno::SRCH | Errno::NOENT) => {
                 self.stand_in();
-                // If there is none, the process has ended, or a thread has executed a program and is the main
-                // thread now.
+                // If there is no other thread, the process has ended, or a thread has executed a program and
+                // has become the main thread.
                 self.now().map_or_else(|| look(&self.own), |stand_in| look(&stand_in.fd))
             }
             found => found,
         }
     }
 
-    /// Reads a file of the process; `EFBIG` if it is longer than [`FILE_LIMIT`], or [`MAPS_LIMIT`].
+    /// Reads a file of the process. `EFBIG` if it is longer than [`FILE_LIMIT`] or [`MAPS_LIMIT`].
     pub(super) fn read(&self, name: &str) -> Result<Vec<u8>, Errno> {
         self.look_up(|directory| {
             read_file(openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?, name)
         })
     }
 
-    /// Reads a file of the process's own directory, even if the main thread has ended: it shows how the
-    /// process was started.
+    /// Reads a file in the main thread's directory, even if the main thread has ended: some files there show
+    /// how the process was started.
     pub(super) fn read_own(&self, name: &str) -> Result<Vec<u8>, Errno> {
         read_file(openat(&self.own, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?, name)
     }
@@ -127,7 +129,7 @@ impl ProcDirectory {
         Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
     }
 
-    /// The entries of a subdirectory whose names are numbers, such as `task`.
+    /// The entries of a subdirectory that are numbers, for example in `task`.
     pub(super) fn numbers(&self, name: &str) -> Result<Vec<Pid>, Errno> {
         self.numbers_in(&self.own, name)
     }
@@ -143,14 +145,14 @@ impl ProcDirectory {
         Ok(numbers)
     }
 
-    /// The user that owns the files in it: the process's effective user, or root if the process is not
+    /// The owner of the files in the directory: the process's effective user, or root if the process is not
     /// dumpable. (The directory itself always belongs to the effective user.)
     pub(super) fn owner(&self) -> Option<u32> {
         self.look_up(|directory| statat(directory, "status", AtFlags::empty())).ok().map(|stat| stat.st_uid)
     }
 }
 
-/// Reads a file that was opened by this name; `EFBIG` if it is too long.
+/// Reads an open file. `name` decides the limit. `EFBIG` if it is too long.
 fn read_file(file: OwnedFd, name: &str) -> Result<Vec<u8>, Errno> {
     let limit = if name == "maps" { MAPS_LIMIT } else { FILE_LIMIT };
     let mut bytes = Vec::new();
@@ -161,7 +163,8 @@ fn read_file(file: OwnedFd, name: &str) -> Result<Vec<u8>, Errno> {
     }
 }
 
-/// Fails if /proc is missing, or shows another PID namespace than ours: PIDs would then mean other processes.
+/// Fails if /proc is missing, or shows another PID namespace than ours: PIDs there would mean other
+/// processes.
 pub(super) fn check_proc() -> Result<(), ProcessError> {
     let shown = readlinkat(CWD, "/proc/self", Vec::new())
         .ok()
@@ -170,13 +173,13 @@ pub(super) fn check_proc() -> Result<(), ProcessError> {
     if shown == Some(own) { Ok(()) } else { Err(ProcessError::ForeignProc { own, shown }) }
 }
 
-/// The process that a thread belongs to, by /proc/TID/status.
+/// The process of a thread, from /proc/TID/status.
 pub(super) fn thread_group(thread: Pid) -> Option<Pid> {
     let status = std::fs::read(format!("/proc/{thread}/status")).ok()?;
     Status::parse(&status).ok().map(|status| status.thread_group)
 }
 
-/// The parent of a process, by /proc/PID/status.
+/// The parent of a process, from /proc/PID/status.
 pub(super) fn parent(pid: Pid) -> Option<Pid> {
     let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
     Status::parse(&status).ok()?.parent

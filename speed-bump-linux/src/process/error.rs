@@ -1,4 +1,4 @@
-//! Why a process cannot be attached to.
+//! The reasons why a process cannot be attached to.
 
 use std::{io, path::PathBuf};
 
@@ -15,55 +15,55 @@ pub enum ProcessError {
          (inside a container PIDs are numbered anew; `ps` on this side shows ours)"
     )]
     NoSuchProcess {
-        /// The PID asked for.
+        /// The requested PID.
         pid: Pid,
     },
     /// The process ended after it was opened.
     #[error("process {pid} has ended")]
     Gone {
-        /// Its PID; another process may have it by now.
+        /// The PID of the process. Another process may have it by now.
         pid: Pid,
     },
-    /// It runs another program than the one that we inspected.
+    /// The process runs another program than the one that was inspected.
     #[error(
         "process {pid} runs another program: {difference}; nothing was changed; attach again if that is what \
          you mean"
     )]
     OtherProgram {
-        /// PID that was asked for.
+        /// The PID of the process.
         pid: Pid,
         /// The difference.
         difference: Difference,
     },
-    /// The id is of a thread, not of the process.
+    /// The number is the id of a thread, not of a process.
     #[error("{pid} is a thread of process {process}: pass --pid {process}, which covers all its threads")]
     Thread {
-        /// The id asked for.
+        /// The requested number.
         pid: Pid,
         /// The process of that thread.
         process: Pid,
     },
-    /// A kernel thread has no user-space functions.
+    /// The process is a kernel thread, which has no user-space functions.
     #[error(
         "process {pid} ({comm}) is a kernel thread: it runs no user-space code, so there is nothing to slow"
     )]
     KernelThread {
-        /// The PID asked for.
+        /// The requested PID.
         pid: Pid,
-        /// Its name.
+        /// The name of the process.
         comm: String,
     },
-    /// The process has ended and waits for its parent to notice.
+    /// The process is a zombie: it has ended, and its parent has not waited for it.
     #[error(
         "process {pid} ({comm}) is a zombie: it has ended, and its parent{} has not yet waited for it",
         .parent.map(|parent| format!(" {parent}")).unwrap_or_default()
     )]
     Zombie {
-        /// The PID asked for.
+        /// The requested PID.
         pid: Pid,
-        /// Its name.
+        /// The name of the process.
         comm: String,
-        /// The parent that has to wait for it; absent if it is outside our PID namespace.
+        /// The PID of its parent; `None` if that is outside our PID namespace.
         parent: Option<Pid>,
     },
     /// The main thread has ended, and the other threads are ending.
@@ -72,61 +72,61 @@ pub enum ProcessError {
          ending, or /proc does not show them"
     )]
     MainThreadEnded {
-        /// The PID asked for.
+        /// The requested PID.
         pid: Pid,
-        /// Its name.
+        /// The name of the process.
         comm: String,
     },
-    /// Our own PID: we would delay ourselves.
+    /// The PID is that of this tool, which would delay itself.
     #[error("PID {pid} is speed-bump-ebpf itself: pass the PID of the process to slow")]
     Ourselves {
-        /// The PID asked for.
+        /// The requested PID.
         pid: Pid,
     },
-    /// A 32-bit program (x32 included).
+    /// The process runs a 32-bit program, as those of x32 are too.
     #[error(
         "process {pid} runs the 32-bit program {} ({machine}): only 64-bit programs can be \
          slowed", .path.display()
     )]
     ThirtyTwoBit {
-        /// The PID asked for.
+        /// The requested PID.
         pid: Pid,
-        /// Path of the program, as /proc/PID/exe says it.
+        /// The path of the program, from /proc/PID/exe.
         path: PathBuf,
         /// The architecture in its ELF header.
         machine: String,
     },
-    /// A program for another architecture.
+    /// The process runs a program for another architecture.
     #[error(
         "process {pid} runs {}, a program for {machine}, on {}: it is interpreted or emulated, so there are \
          no instructions of its own to probe; attach on a machine of its architecture",
         .path.display(), std::env::consts::ARCH
     )]
     OtherArchitecture {
-        /// The PID asked for.
+        /// The requested PID.
         pid: Pid,
-        /// Path of the program, as /proc/PID/exe says it.
+        /// The path of the program, from /proc/PID/exe.
         path: PathBuf,
         /// The architecture in its ELF header.
         machine: String,
     },
-    /// The program is no ELF file.
+    /// The program is not an ELF file.
     #[error("process {pid} runs {}, which is not an ELF file: only ELF programs can be \
              slowed", .path.display())]
     NotElf {
-        /// The PID asked for.
+        /// The requested PID.
         pid: Pid,
-        /// Path of the program, as /proc/PID/exe says it.
+        /// The path of the program, from /proc/PID/exe.
         path: PathBuf,
     },
     /// We may not inspect the process.
     #[error("not permitted to read /proc/{pid}/{file}: {reason}")]
     Denied {
-        /// The PID asked for.
+        /// The requested PID.
         pid: Pid,
-        /// The file below /proc/PID that was refused.
+        /// The file below /proc/PID that we may not read.
         file: &'static str,
-        /// Which rule forbids it, and the capability that lifts it.
+        /// The rule that forbids it, and the way out.
         reason: DenialReason,
     },
     /// The process exists, but /proc does not show it.
@@ -135,22 +135,22 @@ pub enum ProcessError {
          CAP_SYS_PTRACE, or in the group that its gid= option names"
     )]
     Hidden {
-        /// The PID asked for.
+        /// The requested PID.
         pid: Pid,
     },
-    /// /proc is absent or of another PID namespace.
+    /// /proc is missing, or shows another PID namespace than ours.
     #[error(
         "/proc does not show our own PID namespace ({}; we are {own}): mount a proc file system of this \
          namespace there, or run in the namespace that /proc belongs to",
         .shown.map_or_else(|| "/proc/self is missing".to_owned(), |shown| format!("/proc/self says {shown}"))
     )]
     ForeignProc {
-        /// Our PID.
+        /// The PID of this tool.
         own: i32,
-        /// The number that /proc/self has.
+        /// The number in /proc/self.
         shown: Option<i32>,
     },
-    /// The kernel has no `pidfd_open`, or a sandbox hides it.
+    /// The kernel has no `pidfd_open`, or a sandbox forbids it.
     #[error(
         "this kernel has no pidfd_open (Linux 5.3 and later have it; some container sandboxes block it): \
          without it a PID could be reused while the tool uses it; use a newer kernel or run outside the \
@@ -160,32 +160,32 @@ pub enum ProcessError {
     /// A file below /proc/PID could not be read.
     #[error("reading /proc/{pid}/{file}: {source}")]
     Io {
-        /// The PID asked for.
+        /// The requested PID.
         pid: Pid,
         /// The file below /proc/PID.
         file: &'static str,
-        /// What the system said.
+        /// The system's error.
         r#source: io::Error,
     },
-    /// A file below /proc/PID is longer than our limit.
+    /// A file below /proc/PID is longer than we read.
     #[error(
         "/proc/{pid}/{file} is longer than we read: the process has far more mappings, or files with \
          far longer names, than programs have"
     )]
     TooLarge {
-        /// The PID asked for.
+        /// The requested PID.
         pid: Pid,
         /// The file below /proc/PID.
         file: &'static str,
     },
-    /// A file below /proc/PID differs from the kernel's documentation.
+    /// A file below /proc/PID is not as the kernel's documentation says.
     #[error("/proc/{pid}/{file} is not as Linux writes it ({what}): is /proc a real procfs?")]
     Malformed {
-        /// The PID asked for.
+        /// The requested PID.
         pid: Pid,
         /// The file below /proc/PID.
         file: &'static str,
-        /// What was wrong.
+        /// The difference.
         what: String,
     },
 }
@@ -193,7 +193,7 @@ pub enum ProcessError {
 /// Kinds of [`ProcessError`] that callers handle differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// There is no such process, or no longer.
+    /// There is no such process, or it has ended.
     Gone,
     /// The process exists, but cannot be a target.
     Unsupported,
@@ -204,7 +204,7 @@ pub enum RefusalKind {
 }
 
 impl ProcessError {
-    /// The capability that would lift the refusal, if there is one.
+    /// The capability with which the process could be inspected, if there is one.
     pub fn missing(&self) -> Option<Capability> {
         match self {
             Self::Denied { reason, .. } => reason.missing(),
@@ -213,7 +213,7 @@ impl ProcessError {
         }
     }
 
-    /// Which kind of refusal this is.
+    /// The kind of this error.
     pub fn kind(&self) -> RefusalKind {
         match self {
             Self::NoSuchProcess { .. }

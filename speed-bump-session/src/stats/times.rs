@@ -8,7 +8,7 @@ use crate::probe::plan::SelectedFunction;
 /// The numbers of calls whose times are in no sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Untimed {
-    /// Calls that did not end in the reverse order of their beginnings.
+    /// Calls whose end was not seen, or not seen in the expected order.
     pub unmatched: u64,
     /// Calls for which there was no room.
     pub without_room: u64,

@@ -12,7 +12,7 @@ use crate::elf::{
 #[test]
 fn relocations_are_those_that_the_dynamic_loader_applies() {
     let fixture = Fixture::new();
-    // `-q` also keeps relocations that the linker has applied.
+    // With `-q` the file also keeps relocations that the linker has already applied.
     let path = fixture.compile("program.c", PROGRAM, "-pie -fPIE -Wl,-q -Wl,-z,lazy");
     let bytes = fs::read(&path).unwrap();
     let count = |bytes: Vec<u8>| {
@@ -25,7 +25,7 @@ fn relocations_are_those_that_the_dynamic_loader_applies() {
         }
         found.iter().map(|(_, relocations)| relocations.len()).collect::<Vec<_>>()
     };
-    // .rela.dyn and .rela.plt.
+    // The sections are .rela.dyn and .rela.plt.
     let with_sections = count(bytes.clone());
     assert_eq!(with_sections.len(), 2);
     assert!(!with_sections.contains(&0));
@@ -37,13 +37,13 @@ fn code_that_is_not_loaded_is_no_code() {
     let fixture = Fixture::new();
     let source = format!("{PROGRAM}__asm__(\".section .unloaded,\\\"x\\\"\\n.8byte 0\\n.text\\n\");");
     let elf = ElfFile::open(&fixture.compile("program.c", &source, "-no-pie -fno-pie")).unwrap();
-    // Its address is 0.
+    // A section whose address is 0 is not loaded, so it is no code.
     assert!(!elf.code_sections().may_be_code(VirtualAddress(0)));
     let functions = elf.functions().unwrap();
     assert!(elf.code_sections().may_be_code(functions.functions()[0].address));
 }
 
-/// A file with only `count` code sections, after one that names them all "".
+/// A file that has only `count` code sections, after a section with their names. All names are empty.
 fn with_code_sections(header: &[u8], count: u16) -> Vec<u8> {
     let mut bytes = without_sections(header[..64].to_vec());
     bytes[32..40].fill(0);
@@ -52,7 +52,7 @@ fn with_code_sections(header: &[u8], count: u16) -> Vec<u8> {
     for (at, value) in [(58, 64), (60, count + 2), (62, 1)] {
         bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
     }
-    // Section 0, and the names: the byte at 63, which is 0.
+    // First come section 0, and the section with the names: it is the byte at offset 63, which is 0.
     for (kind, offset, size) in [(elf::SHT_NULL, 0_u64, 0_u64), (elf::SHT_STRTAB, 63, 1)] {
         bytes.extend([0, kind].map(u32::to_le_bytes).as_flattened());
         bytes.extend([0, 0, offset, size, 0, 0, 0].map(u64::to_le_bytes).as_flattened());

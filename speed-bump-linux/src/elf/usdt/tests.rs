@@ -5,7 +5,7 @@ use std::fs;
 use super::*;
 use crate::elf::{ElfErrorKind, fixture::Fixture};
 
-/// What `<sys/sdt.h>` emits for a probe, with two places, a semaphore and arguments.
+/// The text that `<sys/sdt.h>` generates for a probe, with two locations, a semaphore and arguments.
 const PROBES: &str = r#"
 #include <stdint.h>
 __attribute__((section(".probes"), used)) volatile uint16_t other_semaphore = 0x5eed;
@@ -48,7 +48,7 @@ fn probes(elf: &ElfFile) -> UsdtProbes {
     found
 }
 
-/// Positions of the owners' names, 8 bytes before their descriptions.
+/// The positions of the owners' names, which are 8 bytes before the descriptions.
 fn notes(bytes: &[u8]) -> Vec<usize> {
     let note = b"\x03\0\0\0stapsdt\0";
     (4..bytes.len()).filter(|at| bytes[at - 4..].starts_with(note)).collect()
@@ -62,7 +62,7 @@ fn probes_are_found_with_all_their_locations() {
         ("fixed.c", "-O1 -no-pie -fno-pie"),
         ("shared.c", "-O1 -shared -fPIC -Wl,-z,noseparate-code"),
     ] {
-        // `_semaphore` must bind inside of the library.
+        // The semaphore must be resolved inside the library.
         let source =
             PROBES.replace("volatile uint16_t", "__attribute__((visibility(\"hidden\"))) volatile uint16_t");
         let path = fixture.compile(name, &source, options);
@@ -100,7 +100,7 @@ fn arguments_are_read_one_by_one() {
     let elf = ElfFile::open(&fixture.compile("program.c", PROBES, "-O1")).unwrap();
     let found = probes(&elf);
     let [first, second] = &found.probes[1].locations[..] else { panic!() };
-    // `first` keeps its argument in %edi and says -4 for the negated size.
+    // `first` has its argument in %edi. Its size is negative, as it is signed.
     let register = ArgumentSpec {
         kind: ArgumentSpec::REGISTER,
         size: -4,
@@ -121,7 +121,7 @@ fn a_prelinked_file_is_read_by_its_base() {
     let fixture = Fixture::new();
     let path = fixture.compile("program.c", PROBES, "-O1");
     let before = probes(&ElfFile::open(&path).unwrap());
-    // Prelinking moves everything but the notes: here the notes move instead.
+    // Prelinking moves everything except the notes. Here we move the notes instead, with the same effect.
     let mut bytes = fs::read(&path).unwrap();
     let notes = notes(&bytes);
     for word in notes.iter().flat_map(|at| [at + 8, at + 16, at + 24]) {
@@ -157,7 +157,7 @@ fn broken_notes_are_refused_one_by_one() {
         (locations(&semaphore), semaphore.refused[0].reason),
         (2, LocationRefusal::Semaphore(VirtualAddress(0x40)))
     );
-    // A description too short for its strings, and one longer than the section.
+    // The first description is too short for its strings, and the second is longer than the section.
     let cut = with(notes[0] - 8, 3 << 32 | 8);
     assert_eq!(cut.refused[0].reason, LocationRefusal::Malformed);
     let long = with(notes[0] - 8, 3 << 32 | 0x7fff_ffff);
@@ -175,7 +175,7 @@ fn files_without_probes_have_none() {
 #[test]
 fn notes_in_a_segment_serve_where_sections_are_gone() {
     let fixture = Fixture::new();
-    // Allocated notes get a PT_NOTE.
+    // If notes are allocated, the file has a PT_NOTE.
     let source = PROBES.replace(r#"\"?\",\"note\""#, r#"\"a?\",\"note\""#);
     let path = fixture.compile("program.c", &source, "-O1 -no-pie -fno-pie");
     let before = probes(&ElfFile::open(&path).unwrap());
@@ -234,7 +234,7 @@ fn integers_are_those_of_an_assembler() {
 #[test]
 fn installed_files_have_the_probes_that_readelf_lists() {
     let fixture = Fixture::new();
-    // libstdc++ is there with the compiler, and has probes (`libstdcxx:throw`).
+    // libstdc++ comes with the compiler, and has probes (`libstdcxx:throw`).
     let path = fixture.run("g++", &["-print-file-name=libstdc++.so.6"]);
     let path = path.trim();
     let theirs = fixture.run("readelf", &["-nW", path]);
@@ -296,7 +296,7 @@ fn a_probes_names_have_a_longest_length() {
             .replace(r#"NOTE("plain""#, &format!(r#"NOTE("{}""#, "n".repeat(name)))
             .replace(r#"NOTE("request""#, r#"NOTE("r""#);
         let found = ElfFile::open(&fixture.compile("long.c", &source, "-O1")).unwrap().usdt_probes().unwrap();
-        // All three have the provider.
+        // All three probes have the provider.
         let expected = if provider > NAME_BYTES { 3 } else { refused };
         assert_eq!(found.refused.len(), expected, "{provider} {name}");
     }
