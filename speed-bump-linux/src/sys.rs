@@ -1,7 +1,7 @@
 //! System calls that need care: `bpf(2)` programs and links, uprobe perf events, `ptrace(2)`, `fork(2)`,
-//! futexes, mappings, and opening files in other processes' roots.
+//! futexes, mappings, and files in other processes' roots.
 //!
-//! All functions take and return owned file descriptors; none knows of targets or sessions.
+//! All functions take and return owned file descriptors. No function knows about targets or sessions.
 
 pub mod answers;
 pub mod below;

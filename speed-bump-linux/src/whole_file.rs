@@ -1,10 +1,10 @@
-//! Writes a file whole or not at all, even if the tool is killed meanwhile.
+//! Writes a whole file or nothing, even if someone kills the tool meanwhile.
 //!
-//! We write the contents into a file without a name (`O_TMPFILE`), which vanishes if the tool dies. Once it
-//! is complete, we give it its name. If another file has that name, only a rename can replace it, so ours has
-//! a temporary name for two system calls. The temporary name says which process it belongs to: the next tool
-//! that writes to the folder removes files of processes that are gone. If the file system has no files
-//! without a name, the file has the temporary name from the beginning.
+//! We write the contents into a file without a name (`O_TMPFILE`), which vanishes if the tool dies. When the
+//! file is complete, we give the name to it. If another file has that name, only a rename can replace this
+//! other file. So our file has a temporary name for two system calls. The temporary name says which process
+//! the file belongs to. The next tool that writes to the folder removes the files of processes that are gone.
+//! On a file system without nameless files, our file has the temporary name from the beginning.
 
 use std::{
     fs::{self, File},
@@ -27,11 +27,11 @@ const LOOKED_AT: usize = 65_536;
 /// The most temporary names that we try.
 const NAMES: u32 = 100;
 
-/// Writes a file with these contents at `path`, and replaces what is there. It gets `mode`, less the umask;
-/// `finish` may change it before it has its name.
+/// Writes a file with these contents at `path`, and replaces what is there. The file's mode is `mode` without
+/// the bits of the umask. `finish` may change the file before we give it the name.
 ///
 /// # Errors
-/// The system's error; what was there then stays as it is.
+/// The system's error; then the old file stays as it is.
 pub fn write(
     path: &Path,
     mode: u32,
@@ -52,7 +52,7 @@ pub fn write(
             fill(&file)?;
             name(&file, path, &owner)
         }
-        // The file system has no such files.
+        // The file system has no nameless files.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
             let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
             let prefix = owner.prefix();
@@ -65,10 +65,10 @@ pub fn write(
     }
 }
 
-/// Checks whether files can be created in the folder of `path`. Leaves nothing there.
+/// Checks whether we can create files in the folder of `path`. Leaves nothing there.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn check(path: &Path) -> io::Result<()> {
     tempfile::tempfile_in(folder(path)).map(drop)
 }
@@ -81,7 +81,7 @@ pub fn folder(path: &Path) -> &Path {
     }
 }
 
-/// Gives the open file its name.
+/// Gives the name `path` to the open file.
 fn name(file: &File, path: &Path, owner: &Owner) -> io::Result<()> {
     let own = format!("/proc/self/fd/{}", file.as_raw_fd());
     let link = |to: &Path| linkat(CWD, own.as_str(), CWD, to, AtFlags::SYMLINK_FOLLOW);
@@ -92,7 +92,7 @@ fn name(file: &File, path: &Path, owner: &Owner) -> io::Result<()> {
     for number in 0..NAMES {
         let between = folder(path).join(format!("{}{number}", owner.prefix()));
         match link(&between) {
-            // Another thread's.
+            // Another thread uses this name.
             Err(Errno::EXIST) => continue,
             linked => linked?,
         }
@@ -103,15 +103,15 @@ fn name(file: &File, path: &Path, owner: &Owner) -> io::Result<()> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Removes files that tools which are gone have left in a folder. Others write there too: we remove only
-/// files of our own user whose names say that they belong to this PID namespace.
+/// Removes the files that tools left in a folder before they ended. Other programs write there too, so we
+/// remove only files of our own user whose names say that they belong to this PID namespace.
 fn remove_left(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten().take(LOOKED_AT) {
         let name = entry.file_name();
         let Some(owner) = name.to_str().and_then(Owner::from_name) else { continue };
         let own = rustix::process::geteuid().as_raw();
-        // Of the entry itself, without following a link.
+        // This reads the entry itself, and does not follow a link.
         let is_ours = entry.metadata().is_ok_and(|of| of.is_file() && of.uid() == own);
         if is_ours && owner.is_gone() {
             let _ = fs::remove_file(entry.path());
@@ -122,17 +122,17 @@ fn remove_left(folder: &Path) {
 /// The process that a temporary file belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Owner {
-    /// The inode of its PID namespace.
+    /// The inode of the process's PID namespace.
     namespace: u64,
     pid: i32,
-    /// When it started, in ticks since boot.
+    /// When the process started, in ticks since boot.
     started: u64,
 }
 
 impl Owner {
     fn own() -> Self {
         let pid = i32::try_from(std::process::id()).unwrap_or_default();
-        // Unknown parts stay 0; no other tool can decide whether such an owner is gone.
+        // A part that we cannot read stays 0. Then no other tool can decide whether this owner is gone.
         Self {
             namespace: pid_namespace().unwrap_or_default(),
             pid,
@@ -140,13 +140,13 @@ impl Owner {
         }
     }
 
-    /// The prefix of its temporary names.
+    /// The prefix of the process's temporary names.
     fn prefix(self) -> String {
         let Self { namespace, pid, started } = self;
         format!("{PREFIX}{namespace}-{pid}-{started}-")
     }
 
-    /// The owner that a file's name gives.
+    /// Reads the owner from a file's name.
     fn from_name(name: &str) -> Option<Self> {
         let mut parts = name.strip_prefix(PREFIX)?.split('-');
         let namespace = parts.next()?.parse().ok()?;
@@ -155,7 +155,7 @@ impl Owner {
         parts.next().map(|_| Self { namespace, pid, started })
     }
 
-    /// Whether it is certainly gone.
+    /// Whether the process is certainly gone.
     fn is_gone(self) -> bool {
         let is_known = self.namespace != 0 && self.pid > 0 && self.started != 0;
         let is_here = pid_namespace().is_ok_and(|own| own == self.namespace);
@@ -202,7 +202,7 @@ mod tests {
             assert_eq!(fs::read_to_string(&path).unwrap(), contents);
             assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         }
-        // A link is replaced, and what it leads to stays.
+        // The new file replaces a link. The file that the link leads to stays.
         let link = folder.path().join("link");
         symlink(&path, &link).unwrap();
         write(&link, 0o600, b"own", |_| Ok(())).unwrap();
@@ -220,7 +220,7 @@ mod tests {
         fs::write(&path, "before").unwrap();
         assert!(write(&path, 0o600, b"new", |_| Err(io::ErrorKind::Other.into())).is_err());
         assert!(write(&folder.path().join("none/x"), 0o600, b"", |_| Ok(())).is_err());
-        // A folder cannot be replaced by a file.
+        // A file cannot replace a folder.
         fs::create_dir(folder.path().join("folder")).unwrap();
         assert!(write(&folder.path().join("folder"), 0o600, b"new", |_| Ok(())).is_err());
         check(&path).unwrap();
@@ -232,7 +232,7 @@ mod tests {
     fn what_a_killed_tool_left_goes_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let own = Owner::own();
-        // No process has this number: it is the highest.
+        // No process has this number, because it is the highest one.
         let gone = Owner { pid: i32::MAX, ..own };
         let file = |owner: Owner| format!("{}0", owner.prefix());
         let stays = [

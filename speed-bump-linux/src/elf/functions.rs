@@ -103,7 +103,7 @@ pub struct Functions {
     warnings: Vec<String>,
 }
 
-/// A symbol of a file, sorted by its use.
+/// A symbol of a file, by what can be done with it.
 #[derive(Clone, Copy, Debug)]
 pub enum Named<'f> {
     /// It can be probed.

@@ -1,8 +1,8 @@
-//! A file that a process has mapped, and opening that very file.
+//! Files that a process has mapped, and how we open exactly those files.
 //!
-//! A path is not enough: the file may have been replaced or deleted, lie in another mount namespace, or never
-//! have had a name. So a candidate counts only if it is the mapped inode. Under overlayfs even
-//! /proc/PID/map_files may lead to a copy; then we compare the pages.
+//! A path is not enough. The file may have been replaced or deleted, it may lie in another mount namespace,
+//! or it may never have had a name. So we open a file and then check that it is the mapped inode. Under
+//! overlayfs even /proc/PID/map_files may lead to a copy; then we compare the pages.
 
 use std::{
     ffi::OsStr,
@@ -35,86 +35,86 @@ use crate::{
 /// A file that a process has mapped executable.
 #[derive(Clone, Debug)]
 pub struct MappedFile {
-    /// The path as the process sees it, without ` (deleted)`. Not every file has a real one: `/memfd:NAME`,
-    /// `anon_inode:…`, and files mapped before a chroot.
+    /// The path as the process sees it, without ` (deleted)`. Some paths lead to no file: `/memfd:NAME`,
+    /// `anon_inode:…`, and paths of files that were mapped before a chroot.
     pub path_in_process: PathBuf,
     /// Whether the file had been deleted when the mappings were read.
     pub deleted: bool,
-    /// What /proc/PID/maps numbers it by; stat(2) may say otherwise.
+    /// Device and inode number from /proc/PID/maps; stat(2) may return others.
     pub identity: FileIdentity,
-    /// Its parts in memory, in the order of their addresses, including those that are not executable.
+    /// The parts of the file in memory, in the order of their addresses, executable or not.
     pub ranges: Vec<MappedRange>,
     /// The path as the kernel showed it to us.
     pub(super) shown: PathBuf,
 }
 
-/// The identity of a mapped file, as /proc/PID/maps numbers it. stat(2) may differ: on overlayfs and btrfs it
-/// has another device than the mapping.
+/// The device and inode number of a mapped file in /proc/PID/maps. On overlayfs and btrfs, stat(2) returns
+/// another device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
     /// Major and minor number of the file system.
     pub device: (u32, u32),
-    /// Inode number there.
+    /// Inode number in that file system.
     pub inode: u64,
 }
 
-/// This directory exists wherever the kernel has such directories.
+/// This directory exists on every kernel that has map_files.
 const OWN_MAP_FILES: &str = "/proc/self/map_files";
 
 /// A mapped file, open for reading.
 #[derive(Debug)]
 pub struct OpenFile {
     file: File,
-    /// Our own path to it, if the process's path does not lead to it.
+    /// Our own path to the file, if the process's path does not lead to the file.
     elsewhere: Option<PathBuf>,
 }
 
 /// Why a mapped file could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum MappedFileError {
-    /// The name now leads to another file.
+    /// The process's path now leads to another file.
     #[error(
         "{} was replaced on disk since process {pid} mapped it, and the running one can only be opened with \
          CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN: use sudo, grant the program CAP_CHECKPOINT_RESTORE, or \
          restart the process", .path.display()
     )]
     Replaced {
-        /// PID of the process that maps it.
+        /// PID of the process that maps the file.
         pid: Pid,
         /// The path as the process sees it.
         path: PathBuf,
     },
-    /// It has no path that we can follow.
+    /// The file has no path that we can follow.
     #[error(
         "{} has no name any more, or none that leads to it from here; what process {pid} runs can only be \
          opened with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN: use sudo, grant the program \
          CAP_CHECKPOINT_RESTORE, or restart the process", .path.display()
     )]
     Nameless {
-        /// PID of the process that maps it.
+        /// PID of the process that maps the file.
         pid: Pid,
         /// The path as the process sees it.
         path: PathBuf,
     },
-    /// Overlayfs has made a copy of it, and shows the copy.
+    /// Overlayfs has copied the file, and now shows the copy.
     #[error(
         "{} was changed after process {pid} had mapped it, so that overlayfs shows a copy, and not the file \
          that the process runs: {error}; restart the process, or attach before the file is changed (chmod \
          and touch change it, too)", .path.display()
     )]
     CopiedUp {
-        /// PID of the process that maps it.
+        /// PID of the process that maps the file.
         pid: Pid,
         /// The path as the process sees it.
         path: PathBuf,
-        /// Why the file that it runs was not found.
+        /// Why we did not find the file that the process runs.
         error: OverlayError,
     },
-    /// The process no longer maps it.
+    /// The process no longer maps the file.
     #[error("{} is no longer mapped by process {pid}: it was unloaded, or the process has \
              ended", .path.display())]
     Unmapped {
-        /// PID of the process that maps it.
+        /// PID of the process that mapped the file.
         pid: Pid,
         /// The path as the process sees it.
         path: PathBuf,
@@ -122,7 +122,7 @@ pub enum MappedFileError {
     /// The mapping is not of a regular file, so no uprobe can be set in it.
     #[error("{} is not a regular file (process {pid} maps it from a driver or a device)", .path.display())]
     NotRegular {
-        /// PID of the process that maps it.
+        /// PID of the process that maps the file.
         pid: Pid,
         /// The path as the process sees it.
         path: PathBuf,
@@ -130,28 +130,28 @@ pub enum MappedFileError {
     /// Opening failed.
     #[error("opening {} as process {pid} sees it: {source}", .path.display())]
     Io {
-        /// PID of the process that maps it.
+        /// PID of the process that maps the file.
         pid: Pid,
         /// The path as the process sees it.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         r#source: io::Error,
     },
 }
 
 impl MappedFile {
-    /// The executable parts.
+    /// The executable parts of the file.
     pub fn executable_ranges(&self) -> impl Iterator<Item = &MappedRange> {
         self.ranges.iter().filter(|range| range.executable)
     }
 
-    /// Whether it is the program that the process runs.
+    /// Whether this file is the program that the process runs.
     pub fn is_program_of(&self, process: &Process) -> bool {
         process.executable().is_ok_and(|program| program == self.shown)
     }
 
-    /// The addresses where an offset of the file is executable; several if the file is loaded more than once
-    /// (`dlmopen`).
+    /// The addresses where an offset of the file is executable. There are several if the process has loaded
+    /// the file more than once (`dlmopen`).
     pub fn addresses_of(&self, offset: FileOffset) -> impl Iterator<Item = VirtualAddress> {
         self.executable_ranges().filter_map(move |range| range.address_of(offset))
     }
@@ -161,14 +161,16 @@ impl MappedFile {
         self.ranges.iter().find_map(|range| range.offset_of(address))
     }
 
-    /// The number to add (wrapping) to an address in the ELF file to get the address in the process. Computed
-    /// from one executable offset for which both are known. Of several loaded copies, the first.
+    /// The number to add (wrapping) to an address in the ELF file to get the address in the process. We
+    /// compute this number from one executable offset whose address we know both in the file and in the
+    /// process. If the process has loaded several copies, this number is for the first.
     pub fn load_bias(&self, offset: FileOffset, in_file: VirtualAddress) -> Option<u64> {
         self.addresses_of(offset).next().map(|address| address.0.wrapping_sub(in_file.0))
     }
 
-    /// Opens this very file. With CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN that works for any file, including
-    /// deleted files and those without a name. Otherwise it works only while its name leads to it.
+    /// Opens exactly this file. With CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN we can open any file, even one
+    /// that was deleted or has no name. Without those capabilities, we can open the file only while its name
+    /// leads to it.
     pub fn open(&self, process: &Process) -> Result<OpenFile, MappedFileError> {
         let (pid, path) = (process.pid(), self.path_in_process.clone());
         let mut permitted = true;
@@ -185,7 +187,7 @@ impl MappedFile {
                     }
                 }
                 Ok((file, true)) => return Ok(OpenFile { file, elsewhere: None }),
-                // By now another mapping is there.
+                // Another mapping is there by now.
                 Ok((_, false)) => {}
                 Err(error) => match Errno::from_io_error(&error) {
                     // Nothing is mapped there, or the kernel has no map_files (CONFIG_CHECKPOINT_RESTORE).
@@ -207,24 +209,26 @@ impl MappedFile {
         }
     }
 
-    /// Whether overlayfs now shows a copy of the file that the process has mapped; `file` is the file that
-    /// overlayfs shows, opened at any time.
+    /// Whether overlayfs now shows a copy of the file that the process has mapped. `file` is the file that
+    /// overlayfs shows; the caller may have opened it at any time.
     pub fn is_copied(&self, process: &Process, file: &File) -> bool {
-        // A file opened before the copy was made still maps the original, so open it again.
+        // If `file` was opened before overlayfs made the copy, it still maps the original. So we open it
+        // again.
         let now = || File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok();
         overlay::is_overlay(file)
             && now().is_some_and(|now| is_behind(process, &self.ranges, &now) == Some(false))
     }
 
-    /// Through /proc/PID/map_files, which leads to the mapped file itself, except on overlayfs.
+    /// Opens the file through /proc/PID/map_files. This entry leads to the mapped file itself, except on
+    /// overlayfs.
     fn open_range(&self, process: &Process, range: MappedRange) -> io::Result<File> {
         let name = format!("map_files/{:x}-{:x}", range.start.0, range.end.0);
         let place = process.directory.open_entry(&name, OFlags::PATH)?;
         Ok(open_regular(place.as_fd())?)
     }
 
-    /// `merged` itself, if the range maps that; or the file below, if overlayfs has copied it since. `None`
-    /// if another mapping is there by now.
+    /// Returns `merged` itself if the range maps `merged`, and the lower file if overlayfs has copied that
+    /// file since. Returns `None` if another mapping is there by now.
     fn open_below(
         &self,
         process: &Process,
@@ -232,8 +236,8 @@ impl MappedFile {
         merged: File,
         is_it: bool,
     ) -> Result<Option<OpenFile>, MappedFileError> {
-        // All pages of its code may be copies: a debugger or a probe makes them. Other pages are seldom
-        // written to.
+        // All pages of the first range's code may be copies: a debugger or a probe makes copies. The pages of
+        // other ranges are seldom written to.
         let others = self.ranges.iter().copied().filter(|other| *other != range);
         let ranges: Vec<MappedRange> = std::iter::once(range).chain(others).collect();
         let is_shown = is_behind(process, &ranges, &merged);
@@ -243,8 +247,8 @@ impl MappedFile {
         if is_shown == Some(true) {
             return Ok(None);
         }
-        // Before Linux 6.8 mappings have the number of the file below, later that of the file that overlayfs
-        // shows.
+        // A mapping has the inode number of the lower file before Linux 6.8, and later that of the file which
+        // overlayfs shows.
         let is_mapped = |file: &File| match is_behind(process, &ranges, file) {
             Some(is_behind) => is_behind && (is_it || self.identity.is_of(file).unwrap_or(false)),
             None => self.identity.is_of(file).unwrap_or(false),
@@ -260,7 +264,7 @@ impl MappedFile {
         }
     }
 
-    /// Through the process's root directory, or else by our own path.
+    /// Opens the file through the process's root directory, or else by our own path.
     fn open_by_name(&self, process: &Process) -> Result<OpenFile, MappedFileError> {
         let (pid, path) = (process.pid(), self.path_in_process.clone());
         let mut another = false;
@@ -269,8 +273,8 @@ impl MappedFile {
             match candidate.and_then(|file| Ok((self.identity.is_of(&file)?, file))) {
                 Ok((true, file)) => return Ok(OpenFile { file, elsewhere: None }),
                 Ok((false, _)) => another = true,
-                // A device, a directory or a pipe has the name now; for /dev/zero and the like that was
-                // always so.
+                // A device, a directory or a pipe has the name now. A device such as /dev/zero already had
+                // this name when the process mapped it.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => failure = Some(error),
@@ -283,7 +287,8 @@ impl MappedFile {
         })
     }
 
-    /// For a file whose name really ends in ` (deleted)`, and for a file outside the process's root.
+    /// Opens the path as the kernel showed it. This finds a file whose name really ends in ` (deleted)`, and
+    /// a file outside the process's root.
     fn open_as_shown(&self, process: &Process) -> io::Result<File> {
         if self.shown == self.path_in_process {
             return Err(Errno::NOENT.into());
@@ -297,19 +302,19 @@ impl MappedFile {
 }
 
 impl FileIdentity {
-    /// As stat(2) numbers a file.
+    /// The device and inode number that stat(2) returns.
     pub fn by_stat(metadata: &Metadata) -> Self {
         let device = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
         Self { device, inode: metadata.ino() }
     }
 
-    /// Whether an open file is the mapped one.
+    /// Whether an open file is the mapped file.
     fn is_of(self, file: &File) -> io::Result<bool> {
         if Self::by_stat(&file.metadata()?) == self {
             return Ok(true);
         }
-        // If stat numbers files in another way than mappings do, map the file and read the number that the
-        // kernel gives to that mapping.
+        // stat(2) may return other numbers than /proc/PID/maps. So we map the file and read the numbers of
+        // that mapping.
         Ok(Self::when_mapped(file)? == Some(self))
     }
 
@@ -323,8 +328,8 @@ impl FileIdentity {
 }
 
 impl OpenFile {
-    /// A path that leads to this file whatever happens to its name, for as long as this value lives and in
-    /// this process only. `perf_event_open` and BPF links take it.
+    /// A path that leads to this file whatever happens to the file's name. The path is valid in this process
+    /// only, while this value lives. We can pass it to `perf_event_open` and to BPF links.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
@@ -340,7 +345,7 @@ impl OpenFile {
         &self.file
     }
 
-    /// Our own path to this file, if the process's path leads to another.
+    /// Our own path to this file, if the process's path leads to another file.
     pub fn elsewhere(&self) -> Option<&Path> {
         self.elsewhere.as_deref()
     }

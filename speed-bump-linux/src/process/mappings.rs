@@ -16,10 +16,10 @@ use crate::units::{FileOffset, VirtualAddress};
 /// The executable mappings of a process at one moment, in the order of their addresses.
 #[derive(Clone, Debug, Default)]
 pub struct Mappings {
-    /// Files with at least one executable part.
+    /// The files that have at least one executable part in memory.
     pub files: Vec<MappedFile>,
-    /// Files without an executable part, but with executable memory of no file between their parts: for
-    /// example a program that has moved its code into huge pages.
+    /// The files that have no executable part, but have executable memory without a file between their parts.
+    /// An example is a program that has moved its code into huge pages.
     pub moved: Vec<MappedFile>,
     /// Executable memory without a file: generated code, trampolines, and the kernel's own pages.
     pub anonymous: Vec<AnonymousMapping>,
@@ -60,29 +60,31 @@ pub struct AnonymousMapping {
     pub start: VirtualAddress,
     /// First address after it.
     pub end: VirtualAddress,
-    /// The name the kernel shows, if any: `[vdso]`, `[heap]`, or `[anon:NAME]` where the program gave one.
+    /// The name that the kernel shows, if there is one: `[vdso]`, `[heap]`, or `[anon:NAME]` if the program
+    /// gave a name.
     pub name: Option<OsString>,
 }
 
 impl AnonymousMapping {
-    /// Whether it is the kernel's own, so that it holds none of the program's code.
+    /// Whether this is the kernel's own memory, which holds none of the program's code.
     pub fn is_the_kernels(&self) -> bool {
         let name = self.name.as_deref().unwrap_or_default();
         ["[vdso]", "[vsyscall]", "[uprobes]", "[sigpage]", "[vectors]"].iter().any(|own| name == *own)
     }
 
-    /// Whether an address lies in it.
+    /// Whether an address lies in this memory.
     pub fn contains(&self, address: VirtualAddress) -> bool {
         (self.start..self.end).contains(&address)
     }
 }
 
 impl Mappings {
-    /// Reads /proc/PID/maps. `root` is the target of /proc/PID/root: the kernel shows paths as we see them,
-    /// and we rename those below the process's root to the process's own paths.
+    /// Reads /proc/PID/maps. `root` is the target of /proc/PID/root. The kernel shows paths as we see them.
+    /// We turn each path below the process's root into the path that the process itself sees.
     pub fn parse(text: &[u8], root: &Path) -> Result<Self, BadLine> {
         let mut mappings = Self::default();
-        // A file's parts need not be neighbours, so we group by inode, in the order of first appearance.
+        // The parts of one file need not be neighbours. So we group the parts by inode, in the order in which
+        // each file first appears.
         let mut positions: HashMap<FileIdentity, usize> = HashMap::new();
         for line in maps::lines(text) {
             let line = line?;
@@ -109,7 +111,7 @@ impl Mappings {
         Ok(mappings)
     }
 
-    /// The file, and the offset in it, that an address is mapped from.
+    /// The file that an address is mapped from, and the address's offset in that file.
     pub fn file_at(&self, address: VirtualAddress) -> Option<(&MappedFile, FileOffset)> {
         self.files.iter().find_map(|file| file.offset_of(address).map(|offset| (file, offset)))
     }
@@ -145,12 +147,13 @@ fn file(line: &MapsLine<'_>, identity: FileIdentity, root: &Path) -> MappedFile 
     }
 }
 
-/// The suffix that the kernel adds to the path of a deleted file. (A file's name may also end in it; opening
-/// tries both names.)
+/// The suffix that the kernel adds to the path of a deleted file. (A file's name may end in the same bytes;
+/// opening tries both names.)
 pub(super) const DELETED: &[u8] = b" (deleted)";
 
-/// The path as a process with this root sees it; both are given as we see them. A path outside that root
-/// (mapped before a chroot) stays as it is. Bytewise, since a `Path` would drop doubled and final slashes.
+/// The path that a process with this root sees. We see both `path` and `root` from our own root. A path
+/// outside `root` (mapped before a chroot) stays as it is. We compare bytes, because a `Path` would drop
+/// doubled and final slashes.
 pub(super) fn path_below(path: &Path, root: &Path) -> PathBuf {
     let root = root.as_os_str().as_bytes();
     if root == b"/" {

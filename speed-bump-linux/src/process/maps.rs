@@ -1,13 +1,13 @@
 //! The lines of /proc/PID/maps.
 //!
-//! Read as bytes: paths are any bytes, and one odd path must not hide the rest. Values are as the kernel
-//! prints them; [`super::mappings`] interprets them.
+//! We read the lines as bytes: a path may hold any bytes, and one odd path must not hide the other lines. The
+//! values are what the kernel prints; [`super::mappings`] interprets them.
 
 use std::{borrow::Cow, ffi::OsStr, os::unix::ffi::OsStrExt};
 
 use crate::units::{FileOffset, VirtualAddress};
 
-/// One mapping (proc_pid_maps(5)).
+/// One mapping: one line of the file (proc_pid_maps(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MapsLine<'a> {
     pub(super) start: VirtualAddress,
@@ -21,11 +21,11 @@ pub(super) struct MapsLine<'a> {
     pub(super) name: Cow<'a, OsStr>,
 }
 
-/// A line that is not one of /proc/PID/maps.
+/// A line that does not have the format of /proc/PID/maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadLine(pub(crate) String);
 
-/// Reads all lines.
+/// Reads all lines of /proc/PID/maps.
 pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = Result<MapsLine<'_>, BadLine>> {
     text.split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty())
@@ -33,7 +33,8 @@ pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = Result<MapsLine<'_>, Ba
 }
 
 fn parse(line: &[u8]) -> Option<MapsLine<'_>> {
-    // `start-end perms offset major:minor inode`, then blanks and a name, which may itself contain blanks.
+    // A line is `start-end perms offset major:minor inode`, then blanks and a name. The name itself may
+    // contain blanks.
     let mut fields = line.splitn(6, |byte| *byte == b' ');
     let (start, end) = pair(fields.next()?, '-', 16)?;
     let permissions = fields.next()?;
@@ -58,9 +59,9 @@ fn pair(field: &[u8], separator: char, radix: u32) -> Option<(u64, u64)> {
     Some((u64::from_str_radix(left, radix).ok()?, u64::from_str_radix(right, radix).ok()?))
 }
 
-/// The kernel writes a newline in a name as `\012`, and escapes nothing else. A name that really contains
-/// these four characters reads the same. Opening checks the inode, so we do not open such a file, and never a
-/// wrong one.
+/// The kernel writes a newline in a name as `\012`, and escapes nothing else. So a name that really contains
+/// these four characters is decoded wrongly. We check the inode when we open a file. So we fail to open such
+/// a file, but we never open a wrong one.
 fn unescape(name: &[u8]) -> Cow<'_, OsStr> {
     const NEWLINE: &[u8] = b"\\012";
     if !name.windows(NEWLINE.len()).any(|window| window == NEWLINE) {
@@ -137,7 +138,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any text gives lines or errors.
+        /// Every text gives lines or errors.
         #[test]
         fn no_text_panics(
             text in "[0-9a-f:rxwp \\\\-]{0,80}",

@@ -4,8 +4,9 @@ use std::{fs::File, io, os::unix::fs::FileExt};
 
 use crate::units::{Pid, VirtualAddress};
 
-/// The memory of a process that runs the program it ran when this was opened. After an exec or an exit
-/// nothing can be read from it, so addresses of the old program never read bytes of the new one.
+/// The memory of a process, for as long as the process runs the program that it ran when we opened this.
+/// After an exec or an exit every read fails. So an address of the old program never reads bytes of the new
+/// program.
 #[derive(Debug)]
 pub struct Memory {
     pid: Pid,
@@ -15,32 +16,32 @@ pub struct Memory {
 /// Why memory could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// The address, or one after it, is not mapped (or belongs to a device).
+    /// The address, or one after it, is not mapped, or belongs to a device.
     #[error("process {pid}: no readable memory at {address} ({read} of {wanted} bytes read)")]
     Unmapped {
-        /// PID of the process whose memory it is.
+        /// PID of the process whose memory we read.
         pid: Pid,
         /// The first address that could not be read.
         address: VirtualAddress,
-        /// Bytes read before it.
+        /// The number of bytes read before that address.
         read: usize,
-        /// Bytes asked for.
+        /// The number of bytes asked for.
         wanted: usize,
     },
     /// The process has ended or has replaced its program.
     #[error("process {pid} has ended or replaced its program (exec): its former memory is gone")]
     Gone {
-        /// PID of the process whose memory it is.
+        /// PID of the process whose memory we read.
         pid: Pid,
     },
-    /// Anything else.
+    /// Another error.
     #[error("process {pid}: reading memory at {address}: {source}")]
     Io {
-        /// PID of the process whose memory it is.
+        /// PID of the process whose memory we read.
         pid: Pid,
-        /// First address that was to be read.
+        /// The address where the failed read began.
         address: VirtualAddress,
-        /// What the system said.
+        /// The system's error.
         r#source: io::Error,
     },
 }
@@ -50,19 +51,19 @@ impl Memory {
         Self { pid, file }
     }
 
-    /// Fills `buffer` from `address` on.
+    /// Fills `buffer` with the memory from `address` on.
     pub fn read_exact(&self, address: VirtualAddress, buffer: &mut [u8]) -> Result<(), MemoryError> {
         let (pid, wanted) = (self.pid, buffer.len());
         let mut read = 0;
         while let Some(rest) = buffer.get_mut(read..).filter(|rest| !rest.is_empty()) {
             let unmapped = |address| MemoryError::Unmapped { pid, address, read, wanted };
             let Some(at) = address.0.checked_add(read as u64).filter(|at| i64::try_from(*at).is_ok()) else {
-                // The upper half is the kernel's; pread refuses it as a negative offset.
+                // The upper half of the addresses is the kernel's; pread refuses these as negative offsets.
                 return Err(unmapped(VirtualAddress(address.0.saturating_add(read as u64))));
             };
             let at = VirtualAddress(at);
             match self.file.read_at(rest, at.0) {
-                // The kernel gives end-of-file only once it has torn down the address space.
+                // The kernel returns end-of-file only after it has freed the address space.
                 Ok(0) => return Err(MemoryError::Gone { pid }),
                 Ok(count) => read += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -80,9 +81,9 @@ impl Memory {
         Ok(u64::from_ne_bytes(bytes))
     }
 
-    /// Whether the memory is gone: the process has ended, or executed another program.
+    /// Whether the memory is gone: the process has ended, or has executed another program.
     pub fn is_gone(&self) -> bool {
-        // Nothing is mapped at 0: memory that still exists returns an error.
+        // Nothing is mapped at address 0, so a read of memory that still exists returns an error.
         matches!(self.read_exact(VirtualAddress(0), &mut [0]), Err(MemoryError::Gone { .. }))
     }
 }

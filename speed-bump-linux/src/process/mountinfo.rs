@@ -1,7 +1,7 @@
 //! The lines of /proc/PID/mountinfo (proc_pid_mountinfo(5)).
 //!
-//! Read as bytes: paths are any bytes. A user can choose what is mounted and under which type, where users
-//! may have namespaces of their own.
+//! We read the lines as bytes, because a path may hold any bytes. Where users may have namespaces of their
+//! own, a user can choose what is mounted, and the type of the file system.
 
 use std::{
     ffi::OsString,
@@ -12,27 +12,27 @@ use std::{
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mount {
-    /// Its number, which no other mount has while it lasts.
+    /// The number of the mount. No other mount has this number while the mount exists.
     pub(super) id: u64,
     /// Major and minor number of the file system.
     pub(super) device: (u32, u32),
     /// The directory of the file system that is mounted here.
     pub(super) root: PathBuf,
-    /// Where it is mounted.
+    /// The directory where the file system is mounted.
     pub(super) point: PathBuf,
     /// The type of the file system.
     pub(super) kind: Vec<u8>,
-    /// The options of the file system, as shown: separated by commas, with escapes.
+    /// The options of the file system as the kernel prints them: separated by commas, with escapes.
     pub(super) options: Vec<u8>,
 }
 
-/// The mounts; skips lines in another format.
+/// Reads the mounts, and skips lines in another format.
 pub(super) fn mounts(text: &[u8]) -> impl Iterator<Item = Mount> {
     text.split(|byte| *byte == b'\n').filter_map(mount)
 }
 
 fn mount(line: &[u8]) -> Option<Mount> {
-    // `id parent major:minor root point options [optional]... - kind source superoptions`
+    // A line is `id parent major:minor root point options [optional]... - kind source superoptions`.
     let mut fields = line.split(|byte| *byte == b' ');
     let id = number(fields.next()?)?;
     let device = fields.nth(1)?;
@@ -54,14 +54,14 @@ fn path(text: &[u8]) -> PathBuf {
 }
 
 impl Mount {
-    /// The path in the file system of a path below the mount point.
+    /// Turns a path below the mount point into the path in the file system.
     pub(super) fn place_of(&self, path: &Path) -> Option<PathBuf> {
         let below = path.strip_prefix(&self.point).ok()?;
         Some(self.root.join(below))
     }
 }
 
-/// Decodes the kernel's `\ooo` (blanks, commas, backslashes in octal).
+/// Decodes the kernel's `\ooo`: blanks, commas and backslashes as octal numbers.
 pub(super) fn unescape(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

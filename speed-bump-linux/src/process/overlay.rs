@@ -1,11 +1,11 @@
 //! Finds the lower file under a file of an overlay file system (Documentation/filesystems/overlayfs.rst).
 //!
-//! When a file of a lower layer is changed for the first time, overlayfs copies it to the upper layer. A
-//! process that maps the file keeps mapping the lower one, and every path leads to the upper one. We find the
-//! lower one in its layer. The mount's options have the layers' paths as seen by the process that mounted it,
-//! so we try them in our own root, in the process's, and in its ancestors'. An ordinary user may have mounted
-//! it and named any directory: a file that we find is a candidate, and nothing more, until its pages are the
-//! ones that the process maps.
+//! When a file of a lower layer is changed for the first time, overlayfs copies the file to the upper layer.
+//! A process that has mapped the file keeps the lower file, but every path leads to the upper one. We find
+//! the lower file in its layer. The mount's options list the layers' paths as the mounting process saw them.
+//! So we try each path in our own root, in the process's root, and in the roots of the process's ancestors.
+//! An ordinary user may have mounted the overlay, and may have named any directory as a layer. So a file that
+//! we find is only a candidate until we know that the process maps its pages.
 
 use std::{
     collections::HashSet,
@@ -32,34 +32,34 @@ use crate::{
 
 /// `OVERLAYFS_SUPER_MAGIC` (include/uapi/linux/magic.h).
 const MAGIC: FsWord = 0x794c_7630;
-/// The kernel's own limit (`OVL_MAX_STACK`).
+/// The kernel's own limit on layers (`OVL_MAX_STACK`).
 const LAYERS: usize = 500;
-/// Bytes of a list of mounts that we read: a user may have 100,000 (`fs.mount-max`).
+/// The most bytes of a list of mounts that we read: a user may have 100,000 mounts (`fs.mount-max`).
 const MOUNTINFO_BYTES: u64 = 16 << 20;
-/// Ancestors of the process whose mounts we try.
+/// The most ancestors of the process whose mounts we try.
 const ANCESTORS: usize = 16;
 
 /// Why we did not find the lower file.
 #[derive(Debug, thiserror::Error)]
 pub enum OverlayError {
-    /// No list has the mount.
+    /// No list of mounts contains the mount of the file.
     #[error("its overlay mount is in no list of mounts that can be read from here")]
     NoMount,
     /// The file's name does not lie below the mount.
     #[error("its name does not lie below its overlay mount")]
     Outside,
-    /// The mount names no layers.
+    /// The mount's options name no layers.
     #[error("its overlay mount names no lower directories")]
     NoLayers,
-    /// None of the layers can be reached and has the file.
+    /// We can reach no layer that has the file.
     #[error("none of its lower directories ({}) holds it that can be reached from here", list(.layers))]
     NotThere {
-        /// The layers' paths in the mount's options.
+        /// The layers' paths from the mount's options.
         layers: Vec<PathBuf>,
     },
 }
 
-/// As many layers as a user reads.
+/// Lists the first layers: a user does not read more.
 fn list(layers: &[PathBuf]) -> String {
     const SHOWN: usize = 3;
     let mut text: Vec<String> =
@@ -74,7 +74,7 @@ fn list(layers: &[PathBuf]) -> String {
 #[derive(Debug)]
 pub(super) struct LowerFile {
     pub(super) file: File,
-    /// Our own path to it, if it has one.
+    /// Our own path to the file, if there is one.
     pub(super) path: Option<PathBuf>,
 }
 
@@ -83,8 +83,9 @@ pub fn is_overlay(file: &File) -> bool {
     fstatfs(file).is_ok_and(|system| system.f_type == MAGIC)
 }
 
-/// Finds the file below `merged`, the file that overlayfs shows: the first candidate for which `is_it`
-/// returns true. `names` are the file's paths as the process and we see them.
+/// Finds the lower file of `merged`, which is the file that overlayfs shows. The lower file is the first
+/// candidate for which `is_it` returns true. `names` are two paths of the file: the path that the process
+/// sees, and the path that we see.
 pub(super) fn lower_file(
     process: &Process,
     merged: &File,
@@ -113,7 +114,8 @@ pub(super) fn lower_file(
     Err(OverlayError::NotThere { layers })
 }
 
-/// The overlay mount that a file was opened in, and the name by which it was found in the list.
+/// The overlay mount through which `merged` was opened, and the file's name for the list of mounts in which
+/// we found the mount: the process's list or our own.
 fn mount_of<'n>(process: &Process, merged: &File, names: [&'n Path; 2]) -> Option<(Mount, &'n Path)> {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", merged.as_raw_fd())).ok()?;
     let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse::<u64>().ok())?;
@@ -144,7 +146,8 @@ fn layers(options: &[u8]) -> Vec<PathBuf> {
     found.into_iter().filter(|bytes| !bytes.is_empty()).take(LAYERS).map(path).collect()
 }
 
-/// Splits at colons; a backslash escapes the next character. Two colons separate layers that hold data only.
+/// Splits a list at its colons; a backslash escapes the next character. Two colons precede a layer that holds
+/// only data.
 fn split(list: &[u8]) -> Vec<Vec<u8>> {
     let mut parts = vec![Vec::new()];
     let mut bytes = list.iter();
@@ -164,8 +167,9 @@ fn split(list: &[u8]) -> Vec<Vec<u8>> {
     parts
 }
 
-/// The absolute paths that a layer may have. containerd and Docker change to a directory above their layers
-/// and name them from there, to keep the options short. That directory is also above the upper directory.
+/// The absolute paths that a layer may have. containerd and Docker keep the options short: they change to a
+/// directory above their layers, and name the layers from there. That directory is also above the upper
+/// directory.
 fn spellings(layer: &Path, options: &[u8]) -> Vec<PathBuf> {
     if layer.is_absolute() {
         return vec![layer.to_owned()];
@@ -179,7 +183,7 @@ fn spellings(layer: &Path, options: &[u8]) -> Vec<PathBuf> {
 enum Root {
     /// Our own `/`.
     Ours,
-    /// That of another process.
+    /// The root of another process.
     Of(OwnedFd),
 }
 
@@ -188,7 +192,7 @@ impl Root {
         matches!(self, Self::Ours)
     }
 
-    /// Finds a directory.
+    /// Finds a directory below this root.
     fn find(&self, path: &Path) -> Option<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match self {
@@ -198,8 +202,8 @@ impl Root {
     }
 }
 
-/// Our root, the process's, and those of its ancestors that are in other mount namespaces: one of them may
-/// have mounted it.
+/// Our root, the process's root, and the roots of those ancestors that are in other mount namespaces: one of
+/// them may have mounted the overlay.
 fn roots(process: &Process) -> Vec<Root> {
     let namespace = |pid: Pid| readlinkat(CWD, format!("/proc/{pid}/ns/mnt"), Vec::new()).ok();
     let mut seen = HashSet::from([namespace(Pid::own())]);
@@ -209,7 +213,7 @@ fn roots(process: &Process) -> Vec<Root> {
     for _ in 0..=ANCESTORS {
         let Some(of) = pid else { break };
         let root = openat(CWD, format!("/proc/{of}/root"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-        // The process's own root may differ from its namespace's.
+        // The process's own root may differ from the root of its namespace.
         if (seen.insert(namespace(of)) || of == own)
             && let Ok(root) = root
         {
@@ -231,7 +235,7 @@ mod tests {
     #[test]
     fn layers_are_read_from_either_form_of_the_options() {
         assert_eq!(paths(b"rw,lowerdir=/a:/b,upperdir=/u,workdir=/w"), ["/a", "/b"]);
-        // As Linux 6.18 shows `lowerdir=/low\:er:/l\,2`.
+        // Linux 6.18 shows `lowerdir=/low\:er:/l\,2` like this.
         assert_eq!(paths(br"rw,lowerdir=/low\134:er:/l\134\0542,upperdir=/u"), ["/low:er", "/l,2"]);
         assert_eq!(
             paths(br"ro,lowerdir+=/a:b,lowerdir+=/c\040d\134e,datadir+=/data"),

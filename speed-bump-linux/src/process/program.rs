@@ -1,8 +1,8 @@
 //! Identifies the program that a process runs, so that we notice when it executes another.
 //!
-//! Facts about a process hold for the program that it ran when we read them. Before we change something in
-//! the process, we check that it still runs this program: it may have executed one with other privileges
-//! (set-user-ID).
+//! What we know about a process is true of the program that the process ran when we read it. Before we change
+//! something in the process, we check that the process still runs this program. It may have executed a
+//! program with other privileges (set-user-ID).
 
 use std::{fmt, path::PathBuf};
 
@@ -10,37 +10,38 @@ use rustix::fs::{AtFlags, OFlags, StatxFlags, makedev, statx};
 
 use super::{Process, ProcessError, StartTime, access::AccessMode, status::Credentials};
 
-/// A program, as a process runs it.
+/// The program that a process runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Its file, for messages.
+    /// The path of the program's file, for messages.
     path: PathBuf,
-    /// Device and inode of its file.
+    /// Device and inode of the program's file.
     file: (u64, u64),
     /// When the process started.
     started: StartTime,
-    /// Where its stack begins, which the kernel chooses at random for each exec (field 28 of /proc/PID/stat).
-    /// Tells an exec of the same file from the first. 0 if we may not read it.
+    /// The address where the stack begins (field 28 of /proc/PID/stat), or 0 if we may not read it. The
+    /// kernel chooses this address at random at each exec. So it shows that the process has executed the same
+    /// file again.
     stack: u64,
     credentials: Credentials,
 }
 
-/// How a program differs from the one before.
+/// How a program differs from the one that the process ran before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// Another file.
+    /// The process now runs another file.
     File {
-        /// The file before.
+        /// Path of the file that the process ran before.
         before: PathBuf,
-        /// Path of the program that runs now.
+        /// Path of the file that the process runs now.
         now: PathBuf,
     },
-    /// The same file, executed anew, or another process.
+    /// The process has executed the same file again, or another process has this PID now.
     Anew {
         /// Path of the program, before and now.
         path: PathBuf,
     },
-    /// Other users, groups or capabilities.
+    /// The users, groups or capabilities have changed.
     Credentials {
         /// Path of the program, before and now.
         path: PathBuf,
@@ -73,15 +74,16 @@ impl fmt::Display for Difference {
 }
 
 impl Process {
-    /// The program that the process runs now.
+    /// Reads which program the process runs now.
     ///
     /// # Errors
-    /// The process has ended or may not be looked into.
+    /// The process has ended, or we may not look into it.
     pub fn program(&self) -> Result<Program, ProcessError> {
         let io = |source| ProcessError::Io { pid: self.pid, file: "exe", source };
         let file = self.directory.open_entry("exe", OFlags::PATH);
         let file = std::fs::File::from(file.map_err(|errno| self.failure("exe", AccessMode::Read, errno))?);
-        // Not by a request to the file system, which may not answer: a thread may be stopped meanwhile.
+        // We send no request to the file system, because it may not answer, and a thread of the process may
+        // be stopped meanwhile.
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let known = statx(&file, c"", flags, StatxFlags::INO).map_err(|errno| io(errno.into()))?;
         let stat = self.stat()?;
@@ -94,12 +96,12 @@ impl Process {
         })
     }
 
-    /// Checks that the process still runs a program, with the same credentials. While a thread of the process
-    /// is stopped by ptrace, the result stays true until that thread runs on or ends: an exec ends all other
-    /// threads first.
+    /// Checks that the process still runs a program, with the same credentials. If ptrace has stopped a
+    /// thread of the process, the result stays true until that thread continues or ends. The reason is that
+    /// an exec first ends all other threads.
     ///
     /// # Errors
-    /// [`ProcessError::OtherProgram`], or as [`Process::program`].
+    /// [`ProcessError::OtherProgram`], or the errors of [`Process::program`].
     pub fn check_program(&self, expected: &Program) -> Result<(), ProcessError> {
         match self.program()?.difference_from(expected) {
             None => Ok(()),

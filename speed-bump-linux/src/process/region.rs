@@ -14,24 +14,24 @@ pub struct Region {
     pub end: VirtualAddress,
     /// Whether the process may execute it.
     pub executable: bool,
-    /// Where in the file it begins; 0 without a file.
+    /// The file offset where the region begins; 0 without a file.
     pub offset: FileOffset,
     /// Major and minor number of the file system.
     pub device: (u32, u32),
-    /// Inode of the file; 0 without one.
+    /// Inode of the file; 0 without a file.
     pub inode: u64,
     /// Path or name as the kernel shows it; empty for plain anonymous memory.
     pub name: OsString,
 }
 
 impl Region {
-    /// Whether an address lies in it.
+    /// Whether an address lies in this region.
     pub fn contains(&self, address: VirtualAddress) -> bool {
         (self.start..self.end).contains(&address)
     }
 }
 
-/// The regions of /proc/PID/maps.
+/// Reads the regions from the text of /proc/PID/maps.
 pub fn parse(text: &[u8]) -> Result<Vec<Region>, BadLine> {
     maps::lines(text)
         .map(|line| {

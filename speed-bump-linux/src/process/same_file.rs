@@ -1,8 +1,8 @@
-//! Checks whether an open file is the one behind a mapping, by its pages and not by names or numbers.
+//! Checks whether an open file is the one behind a mapping. This compares pages, not names or numbers.
 //!
-//! When overlayfs copies a file, its path, /proc/PID/exe and map_files lead to the copy, while a process that
-//! runs it still maps the original. Both have one inode number. But the process maps only the original's
-//! pages.
+//! When overlayfs copies a file, the path, /proc/PID/exe and map_files lead to the copy. A process that runs
+//! the file still maps the original. Both files have the same inode number, but the process maps only the
+//! original's pages.
 
 use std::fs::File;
 
@@ -14,13 +14,15 @@ use crate::{
     units::VirtualAddress,
 };
 
-/// Pages of a mapping that we search for some that are in memory and are not copies.
+/// The most pages of a mapping that we look at. Among them we search for pages that are in memory and are not
+/// copies.
 const LOOKED_AT: u64 = 512;
-/// Pages that we compare.
+/// The most pages that we compare.
 const COMPARED: usize = 4;
 
-/// Whether a mapping's pages are this file's, by the first of its ranges that shows it. `None` if none does:
-/// without CAP_SYS_ADMIN, or if the process has a copy of each page.
+/// Whether a mapping's pages are the pages of this file. The answer comes from the first range that gives
+/// one. Returns `None` if no range does: we lack CAP_SYS_ADMIN, or the process has its own copy of every
+/// page.
 pub(super) fn is_behind(process: &Process, ranges: &[MappedRange], file: &File) -> Option<bool> {
     ranges.iter().find_map(|range| is_behind_range(process, *range, file))
 }
@@ -32,12 +34,12 @@ fn is_behind_range(process: &Process, range: MappedRange, file: &File) -> Option
         let place = VirtualAddress(range.start.0 + index * page_bytes());
         let theirs = || page_frames::entries(&pagemap, place, 1).ok()?.first()?.frame();
         let before = theirs();
-        // A file without this page is another file.
+        // If the file lacks this page, it is another file.
         let Ok(ours) = page_frames::of_file(file, range.offset.0.checked_add(index * page_bytes())?) else {
             return Some(false);
         };
         if before.is_none() || ours.frame().is_none() || theirs() != before {
-            // The number is hidden, or the page was moved or swapped out meanwhile.
+            // The kernel hides the frame's number, or the page was moved or swapped out meanwhile.
             continue;
         }
         if before == ours.frame() {
@@ -48,7 +50,7 @@ fn is_behind_range(process: &Process, range: MappedRange, file: &File) -> Option
     differs
 }
 
-/// Positions, in pages, where the range has pages of a file in memory.
+/// The positions, in pages, where the range has a page of a file in memory.
 fn pages_of_file(process: &Process, pagemap: &File, range: MappedRange) -> Option<Vec<u64>> {
     let pages = ((range.end.0 - range.start.0) / page_bytes()).min(LOOKED_AT);
     let look = || -> Option<Vec<u64>> {
@@ -60,7 +62,7 @@ fn pages_of_file(process: &Process, pagemap: &File, range: MappedRange) -> Optio
     if !found.is_empty() {
         return Some(found);
     }
-    // None is in memory; reading one brings it in.
+    // No page is in memory. If we read one, the kernel loads it.
     process.memory().ok()?.read_exact(range.start, &mut [0]).ok()?;
     look()
 }

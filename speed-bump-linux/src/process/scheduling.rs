@@ -1,4 +1,4 @@
-//! How long a process's threads ran, and waited for a processor.
+//! How long a process's threads ran, and how long they waited for a processor.
 
 use std::{collections::BTreeMap, fs::File, os::unix::fs::FileExt as _};
 
@@ -7,25 +7,26 @@ use rustix::fs::OFlags;
 use super::Process;
 use crate::units::{Nanos, Pid};
 
-/// Threads that we read: more than a service has.
+/// The most threads that we read: a service has fewer.
 const THREADS: usize = 4_096;
-/// Bytes of /proc/PID/task/TID/schedstat: three numbers.
+/// The most bytes that we read of /proc/PID/task/TID/schedstat, which holds three numbers.
 const BYTES: usize = 128;
 
-/// A thread's times since it began, by /proc/PID/task/TID/schedstat
+/// A thread's times since it began, from /proc/PID/task/TID/schedstat
 /// (Documentation/scheduler/sched-stats.rst).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTimes {
-    /// Time that it had a processor.
+    /// How long the thread had a processor.
     pub ran: Nanos,
-    /// Time that it was ready to run, but had none.
+    /// How long the thread was ready to run, but had no processor.
     pub waited: Nanos,
-    /// How often it got a processor.
+    /// How often the thread got a processor.
     pub began: u64,
 }
 
 impl ThreadTimes {
-    /// Reads an open `schedstat`; `None` if the thread has ended, or the kernel does not fill it.
+    /// Reads an open `schedstat`. Returns `None` if the thread has ended, or if the kernel does not fill the
+    /// file.
     pub fn read(file: &File) -> Option<Self> {
         let mut text = [0; BYTES];
         let read = file.read_at(&mut text, 0).ok()?;
@@ -34,13 +35,13 @@ impl ThreadTimes {
 }
 
 impl Process {
-    /// Processor time that it took, threads that have ended included, and children that it waited for, in
-    /// clock ticks; `None` if it has ended.
+    /// The processor time of the process in clock ticks. This includes its ended threads, and the children
+    /// that it waited for. Returns `None` if the process has ended.
     pub fn ran_ticks(&self) -> Option<u64> {
         self.stat().ok().map(|stat| stat.ran)
     }
 
-    /// The times of its threads; empty if they cannot be read, or the process has ended.
+    /// The times of the process's threads; empty if we cannot read them, or if the process has ended.
     pub fn thread_times(&self) -> BTreeMap<Pid, ThreadTimes> {
         let threads = self.thread_ids().unwrap_or_default();
         let times = |thread: Pid| {
@@ -76,7 +77,7 @@ mod tests {
     #[test]
     fn our_own_threads_have_run() {
         let own = Process::open(Pid::own());
-        // A `Process` cannot be ourselves.
+        // A `Process` cannot be our own process.
         let Ok(own) = own else { return };
         assert!(own.thread_times().values().any(|times| times.ran > Nanos(0)));
     }

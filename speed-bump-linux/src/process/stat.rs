@@ -1,9 +1,9 @@
 //! The fields of /proc/PID/stat that we use (named as in proc_pid_stat(5)).
 //!
-//! Read as bytes: the second field is a name that the process chose, and may hold anything, parentheses and
-//! blanks too.
+//! We read the fields as bytes: the process chose the name in the second field, which may hold anything, even
+//! parentheses and blanks.
 
-/// A process's line at one moment.
+/// The /proc/PID/stat of a process at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// Field 2, without its parentheses.
@@ -12,19 +12,19 @@ pub struct Stat {
     pub state: char,
     /// Field 4; 0 for a parent outside our PID namespace.
     pub(crate) ppid: i32,
-    /// Field 9: the kernel's flags of the task (include/linux/sched.h).
+    /// Field 9: the kernel's flags of the process (include/linux/sched.h).
     pub(crate) flags: u32,
-    /// Fields 14 to 17, together: processor time of the process, threads that have ended included, and of the
+    /// Fields 14 to 17, added up: the processor time of the process, of its ended threads, and of the
     /// children that it waited for, in clock ticks.
     pub(crate) ran: u64,
     /// Field 22, in clock ticks since boot.
     pub starttime: u64,
-    /// Field 28: where the stack begins; 0 if we may not read it.
+    /// Field 28: the address where the stack begins; 0 if we may not read it.
     pub(crate) startstack: u64,
 }
 
 impl Stat {
-    /// In `flags`: a thread of the kernel's (`PF_KTHREAD`).
+    /// The bit of `flags` that marks a thread of the kernel (`PF_KTHREAD`).
     pub(crate) const KERNEL_THREAD: u32 = 0x0020_0000;
 
     /// Whether the thread has ended.
@@ -32,13 +32,13 @@ impl Stat {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
 
-    /// Reads the text of /proc/PID/stat; `None` if it is not in the kernel's format.
+    /// Reads the text of /proc/PID/stat. Returns `None` if the text is not in the kernel's format.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let open = text.iter().position(|byte| *byte == b'(')?;
         let close = text.iter().rposition(|byte| *byte == b')')?;
         let comm = String::from_utf8_lossy(text.get(open + 1..close)?).into_owned();
         let after = str::from_utf8(text.get(close + 1..)?).ok()?;
-        // The first of these fields is number 3.
+        // The first of these fields has number 3.
         let fields: Vec<&str> = after.split_ascii_whitespace().take(26).collect();
         let field = |number: usize| fields.get(number - 3).copied();
         Some(Self {

@@ -1,6 +1,7 @@
 //! The lines of /proc/PID/status that we use.
 //!
-//! Read as bytes: the name of a process is any bytes, and must not make the rest unreadable.
+//! We read the lines as bytes: the name of a process may hold any bytes, and must not keep us from reading
+//! the other lines.
 
 use crate::units::{Bytes, Pid};
 
@@ -9,64 +10,65 @@ use crate::units::{Bytes, Pid};
 pub struct Status {
     /// The process that the thread belongs to.
     pub thread_group: Pid,
-    /// The parent; absent if it is the kernel or outside our PID namespace.
+    /// The parent process; absent if the parent is the kernel or outside our PID namespace.
     pub parent: Option<Pid>,
     /// The debugger that is attached to the process.
     pub tracer: Option<Pid>,
     /// Users, groups and capabilities.
     pub credentials: Credentials,
-    /// Number of threads.
+    /// Number of threads of the process.
     pub threads: u32,
-    /// Its own memory, not of files, that is resident (`RssAnon`, since Linux 4.5; else 0).
+    /// The resident memory that belongs to no file (`RssAnon`, since Linux 4.5; 0 before).
     pub anonymous: Bytes,
-    /// Address space in use (`VmSize`).
+    /// The address space in use (`VmSize`).
     pub addresses: Bytes,
-    /// Locked memory (`VmLck`): if there is any, later mappings may be resident at once (mlockall(2)).
+    /// The locked memory (`VmLck`). If there is any, all later mappings may be resident at once
+    /// (mlockall(2)).
     pub locked: Bytes,
     /// The thread's sets of signals.
     pub signals: SignalMasks,
-    /// PIDs by namespace, from ours inwards (since Linux 4.1; else empty).
+    /// The PIDs of the process in each namespace, from ours inwards (since Linux 4.1; empty before).
     pub namespace_pids: Vec<Pid>,
-    /// Seccomp mode: 0 none, 1 strict, 2 filter (absent if the kernel has none).
+    /// Seccomp mode: 0 is none, 1 is strict, 2 is filter. Absent if the kernel has no seccomp.
     pub seccomp: Option<u32>,
-    /// Whether the main thread runs with a shadow stack (x86, since Linux 6.6): `shstk` among
-    /// `x86_Thread_features`.
+    /// Whether the main thread runs with a shadow stack (x86, since Linux 6.6): then `x86_Thread_features`
+    /// contains `shstk`.
     pub shadow_stack: bool,
 }
 
-/// The credentials of a process, as the access rules use them.
+/// The credentials of a process that the access rules use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// Real, effective, saved and file-system user.
     pub users: [u32; 4],
     /// Real, effective, saved and file-system group.
     pub groups: [u32; 4],
-    /// Permitted capabilities, a bit each.
+    /// Permitted capabilities, one bit for each.
     pub permitted: u64,
-    /// Effective capabilities, a bit each.
+    /// Effective capabilities, one bit for each.
     pub effective: u64,
 }
 
-/// Sets of signals of a thread: bit N is signal N + 1.
+/// A thread's sets of signals. Bit N stands for signal N + 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SignalMasks {
-    /// Waiting to be delivered, to the thread or to its process.
+    /// Signals that wait to be delivered to the thread or to its process.
     pub pending: u64,
-    /// Blocked by the thread.
+    /// Signals that the thread blocks.
     pub blocked: u64,
-    /// Ignored by the process.
+    /// Signals that the process ignores.
     pub ignored: u64,
-    /// Handled by the process.
+    /// Signals that the process handles.
     pub caught: u64,
 }
 
 impl SignalMasks {
-    /// Reads the text of a /proc/PID/task/TID/status; `None` if it is cut short.
+    /// Reads the text of a /proc/PID/task/TID/status. Returns `None` if the text is cut short.
     pub fn parse(status: &[u8]) -> Option<Self> {
         Fields(status).signals().ok()
     }
 
-    /// The signals that are in either.
+    /// Adds the signals of both values, set by set.
     pub fn union(self, other: Self) -> Self {
         Self {
             pending: self.pending | other.pending,
@@ -76,13 +78,13 @@ impl SignalMasks {
         }
     }
 
-    /// Signals that the program uses, or may soon use.
+    /// The signals that the program uses, or may soon use.
     pub fn used(self) -> u64 {
         self.pending | self.blocked | self.ignored | self.caught
     }
 }
 
-/// A line that is missing or cannot be read.
+/// The name of a line that is missing or that we cannot read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadField(pub String);
 
@@ -116,7 +118,7 @@ impl Status {
         })
     }
 
-    /// The status of the calling thread: the kernel checks its credentials.
+    /// The status of the calling thread. The kernel checks the credentials of this thread.
     pub fn own() -> Option<Self> {
         Self::parse(&std::fs::read("/proc/thread-self/status").ok()?).ok()
     }

@@ -1,11 +1,12 @@
-//! Checks whether a file's file system answers requests.
+//! Checks whether the file system of a file answers requests.
 //!
-//! If the server of a FUSE file system takes a request and never answers it, the thread that asked waits for
-//! ever: not even SIGKILL ends it, and its process never ends. So a child asks first. If it does not end in
-//! time, we leave it behind. It holds nothing open.
+//! The server of a FUSE file system may take a request and never answer it. Then the thread that asked waits
+//! for ever: not even SIGKILL ends the thread, and its process never ends. So a child process asks first. If
+//! the child does not end in time, we leave it behind. The child holds nothing open.
 //!
-//! File systems on disks answer, or fail. Those without a disk have device major number 0: the kernel's own,
-//! overlayfs, and all that other programs serve. We ask each of those again every few seconds.
+//! A file system on a disk either answers or fails. A file system without a disk has device major number 0.
+//! These are the kernel's own file systems, overlayfs, and all that other programs serve. We ask each of
+//! these again every few seconds.
 
 use std::{
     collections::BTreeMap,
@@ -22,31 +23,33 @@ use super::signals::Blocked;
 
 /// How long we wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// How long we remember that a file system answers, and that it does not. Each question may leave a child
-/// behind.
+/// `ANSWERED` is how long we remember that a file system answers, and `UNANSWERED` is how long we remember
+/// that it does not. Each question may leave a child behind.
 const ANSWERED: Duration = Duration::from_secs(5);
 const UNANSWERED: Duration = Duration::from_secs(20);
-/// Once this many children are left behind, we ask no other file system, and count each unknown one as not
-/// answering.
+/// Once we have left this many children behind, we ask no other file system. We then assume that a file
+/// system which we do not know does not answer.
 const MAX_LEFT_BEHIND: usize = 4;
-/// File systems on which the child also reads the file: FUSE, and overlayfs, which may lie over one
-/// (statfs(2)). On some others, reading a file consumes something.
+/// The file systems where the child also reads the file: FUSE, and overlayfs, which may lie over a FUSE file
+/// system (the numbers are from statfs(2)). On some other file systems, reading a file consumes something.
 const READ: [libc::c_long; 2] = [0x6573_5546, 0x794c_7630];
-/// File systems that we remember.
+/// The most file systems that we remember.
 const REMEMBERED: usize = 1_024;
 
-/// When each file system was last asked, and whether it answered.
+/// When we last asked each file system, and whether it answered.
 type Asked = BTreeMap<(u32, u32), (Instant, bool)>;
 
 static ASKED: Mutex<Asked> = Mutex::new(Asked::new());
 static LEFT_BEHIND: Mutex<Vec<libc::pid_t>> = Mutex::new(Vec::new());
 
-/// Fails if the file system of a file, found and not opened (`O_PATH`), does not answer.
+/// Fails if the file system of a file does not answer. The caller has found this file but not opened it
+/// (`O_PATH`).
 ///
 /// # Errors
-/// `TimedOut`: it does not answer. A file that we cannot check passes: opening it will return the reason.
+/// `TimedOut` if the file system does not answer. A file that we cannot check passes: opening it will return
+/// the reason.
 pub fn check(found: impl AsFd) -> io::Result<()> {
-    // Sends no request to the file system's server.
+    // This call sends no request to the file system's server.
     let Ok(known) = statx(&found, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE)
     else {
         return Ok(());
@@ -78,18 +81,21 @@ fn asked() -> MutexGuard<'static, Asked> {
     ASKED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lets a child open and read the file. Returns whether it ended in time; true if no child can be made.
+/// Starts a child that opens and reads the file. Returns whether the child ended in time, or true if we could
+/// not start a child.
 fn asks(found: RawFd) -> bool {
     let mut path = [0_u8; 32];
     if io::Write::write_fmt(&mut &mut path[..31], format_args!("/proc/self/fd/{found}")).is_err() {
         return true;
     }
-    // The child inherits it: no handler of ours runs there.
+    // The child inherits the blocked signals, so none of our handlers runs there.
     let quiet = Blocked::all();
-    // Registers are 64 bits wide, and so are arguments that the C library passes on as they are.
+    // Registers are 64 bits wide, and the C library passes these arguments on unchanged. So they must be 64
+    // bits wide, too.
     let nothing = 0_usize;
-    // SAFETY: a fork whose child's end sends no signal, so that no other code takes it for a child of its
-    // own. The child of a program with threads may do what a signal handler may, and `ask` does no more.
+    // SAFETY: this is a fork whose child sends no signal when it ends, so other code does not take the child
+    // for its own. A program with several threads may do in a child only what it may do in a signal handler,
+    // and `ask` does no more.
     let child = unsafe { libc::syscall(libc::SYS_clone, nothing, nothing, nothing, nothing, nothing) };
     let child = match libc::pid_t::try_from(child) {
         Ok(0) => ask(&path, found),
@@ -101,7 +107,7 @@ fn asks(found: RawFd) -> bool {
     let mut pause = Duration::from_micros(100);
     while !has_ended(child) {
         if Instant::now() > until {
-            // SAFETY: our own child; no other process can have its id before we wait for it.
+            // SAFETY: this is our own child; no other process can have its id before we wait for it.
             unsafe { libc::kill(child, libc::SIGKILL) };
             left_behind().push(child);
             return false;
@@ -112,25 +118,25 @@ fn asks(found: RawFd) -> bool {
     true
 }
 
-/// Whether a child of ours has ended; no other code waits for it.
+/// Whether a child of ours has ended. No other code waits for the child.
 fn has_ended(child: libc::pid_t) -> bool {
-    // SAFETY: no pointer is followed.
+    // SAFETY: the call follows no pointer.
     unsafe { libc::waitpid(child, std::ptr::null_mut(), libc::__WALL | libc::WNOHANG) != 0 }
 }
 
-/// Children that we left behind and that have not ended since.
+/// The children that we left behind and that still run.
 fn left_behind() -> MutexGuard<'static, Vec<libc::pid_t>> {
     let mut left = LEFT_BEHIND.lock().unwrap_or_else(PoisonError::into_inner);
     left.retain(|child| !has_ended(*child));
     left
 }
 
-/// The child's work, with all signals blocked: system calls only, and no allocation.
+/// The work of the child, with all signals blocked. It makes only system calls, and allocates nothing.
 fn ask(path: &[u8; 32], found: RawFd) -> ! {
     let mut first = [0_u8; 512];
-    // SAFETY: calls that a signal handler may make, with valid pointers: the path ends with a 0. In the
-    // structures that they fill, all bits may be 0. The descriptors that are closed belong to this child
-    // alone: it must hold nothing open for a process that ends before it.
+    // SAFETY: a signal handler may make these calls, and all pointers are valid: the path ends with a 0. The
+    // calls fill structures where all bits may be 0. The closed descriptors belong to this child alone: it
+    // must hold nothing open, because our process may end before the child.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::setpgid(0, 0);

@@ -1,9 +1,9 @@
-//! Opens files below the root directory of another process: without following links out of it, and only
-//! regular files that hold data.
+//! Opens files below the root directory of another process. It follows no link out of that directory, and
+//! opens only regular files that hold data.
 //!
-//! The process may be in a container, and controls all that lies below its root. A symbolic link there to
-//! `/etc/shadow` must not make us, as root, read our own. Nor must it make us read a kernel file for root
-//! alone by mounting it over another file (see [`pseudo_files`]).
+//! The process may be in a container, and controls everything below its root. A symbolic link to
+//! `/etc/shadow` there must not make us, as root, read our own `/etc/shadow`. The process may also mount a
+//! kernel file for root alone over another file. We must not read that file either (see [`pseudo_files`]).
 
 use std::{
     ffi::{CString, OsStr, OsString},
@@ -23,31 +23,31 @@ use rustix::{
 
 use super::{answers, pseudo_files};
 
-/// The kernel's own limit (`MAXSYMLINKS`).
+/// The kernel's own limit on links in a path (`MAXSYMLINKS`).
 const LINK_LIMIT: usize = 40;
 
-/// Whether the last component of a path may be a symbolic link (one that stays below the root).
+/// Whether the last component of a path may be a symbolic link. A link that we follow stays below the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastLink {
-    /// The link is followed.
+    /// We follow the link.
     Follow,
     /// The link is an error (`ELOOP`).
     Refuse,
 }
 
-/// Why a file could not be opened.
+/// Why we could not open a file.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Not a regular file, but this.
+    /// The file is not regular: it is of this kind.
     #[error("not a regular file but a {0}")]
     Special(&'static str),
-    /// A file that the kernel makes up when it is read, in this file system.
+    /// The kernel makes up the contents of this file when we read it. The value names the file system.
     #[error(
         "a file of {0}, which the kernel makes up when it is read, and not one that holds data; it was not \
          read"
     )]
     MadeUp(&'static str),
-    /// What the system said.
+    /// The system's error.
     #[error(transparent)]
     System(io::Error),
 }
@@ -59,7 +59,7 @@ impl From<Errno> for OpenError {
 }
 
 impl From<OpenError> for io::Error {
-    /// `InvalidInput` for anything but a regular file that holds data.
+    /// Returns `InvalidInput` for all files but regular files that hold data.
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::Special(_) | OpenError::MadeUp(_) => {
@@ -70,18 +70,18 @@ impl From<OpenError> for io::Error {
     }
 }
 
-/// Finds a file without opening it (`O_PATH`); the path and all links resolve as if `root` were `/`.
+/// Finds a file without opening it (`O_PATH`). The path and all links are followed as if `root` were `/`.
 ///
 /// # Errors
-/// What the system says; `ELOOP` for a last link that is refused.
+/// The system's error; `ELOOP` if the last component is a link and `last` refuses links.
 pub fn find_below(root: BorrowedFd<'_>, path: &Path, last: LastLink) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | last.flags();
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    // EAGAIN: a rename or mount happened meanwhile, and the kernel cannot vouch for the result.
+    // EAGAIN: someone renamed or mounted something meanwhile, and the kernel cannot vouch for the result.
     for _ in 0..16 {
         match openat2(root, path, flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN) => {}
-            // Seccomp filters older than the call (Linux 5.6) return one of these.
+            // A seccomp filter that is older than the call (Linux 5.6) returns one of these.
             Err(Errno::NOSYS | Errno::PERM) => return walk(root, path, last),
             found => return found.and_then(|found| last.check(found)),
         }
@@ -89,12 +89,13 @@ pub fn find_below(root: BorrowedFd<'_>, path: &Path, last: LastLink) -> Result<O
     walk(root, path, last)
 }
 
-/// Opens a found file for reading, if it is a regular file. Merely opening a device can have effects (a
-/// watchdog starts), and opening a pipe blocks. Finding it with `O_PATH` does neither.
+/// Opens a found file for reading, if the file is regular. If we open a device, something may happen at once:
+/// for example, a watchdog starts. If we open a pipe, we wait. If we find a file with `O_PATH`, neither
+/// happens.
 ///
 /// # Errors
-/// [`OpenError::Special`] for anything but a regular file, [`OpenError::MadeUp`] for one that holds no data,
-/// and `TimedOut` for one whose file system does not answer.
+/// [`OpenError::Special`] for a file that is not regular, [`OpenError::MadeUp`] for a file that holds no
+/// data, and `TimedOut` for a file whose file system does not answer.
 pub fn open_regular(found: BorrowedFd<'_>) -> Result<File, OpenError> {
     answers::check(found).map_err(OpenError::System)?;
     let kind = match FileType::from_raw_mode(fstat(found)?.st_mode) {
@@ -120,7 +121,7 @@ pub fn open_regular(found: BorrowedFd<'_>) -> Result<File, OpenError> {
 /// Finds and opens a regular file below a root.
 ///
 /// # Errors
-/// As [`find_below`] and [`open_regular`].
+/// The errors of [`find_below`] and [`open_regular`].
 pub fn open_below(root: BorrowedFd<'_>, path: &Path, last: LastLink) -> Result<File, OpenError> {
     open_regular(find_below(root, path, last)?.as_fd())
 }
@@ -129,7 +130,7 @@ impl LastLink {
     fn flags(self) -> OFlags {
         match self {
             Self::Follow => OFlags::empty(),
-            // With O_PATH, the link itself is opened.
+            // With O_PATH, this opens the link itself.
             Self::Refuse => OFlags::NOFOLLOW,
         }
     }
@@ -140,8 +141,8 @@ impl LastLink {
     }
 }
 
-/// Does the work of `RESOLVE_IN_ROOT`, component by component. `..` returns to the directory that we came
-/// from, so no rename can lead out.
+/// Does what `RESOLVE_IN_ROOT` does, component by component. `..` returns to the directory that we came from,
+/// so a rename cannot lead us out.
 fn walk(root: BorrowedFd<'_>, path: &Path, last: LastLink) -> Result<OwnedFd, Errno> {
     let mut pending: Vec<OsString> = components(path);
     let mut entered: Vec<OwnedFd> = Vec::new();

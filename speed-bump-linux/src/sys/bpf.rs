@@ -1,8 +1,8 @@
-//! `bpf(2)`: loading BTF and programs, and linking programs to uprobes and tracepoints.
+//! `bpf(2)`: loads BTF and programs, and links programs to uprobes and tracepoints.
 //!
-//! aya creates the maps. It can neither load nor link a program for `BPF_TRACE_UPROBE_MULTI` (aya 0.14). The
-//! layouts are those of `union bpf_attr` in include/uapi/linux/bpf.h; the kernel accepts a shorter structure
-//! than its own.
+//! aya creates the maps. aya 0.14 can neither load nor link a program for `BPF_TRACE_UPROBE_MULTI`. The
+//! structures here are laid out as in `union bpf_attr` in include/uapi/linux/bpf.h. The kernel accepts a
+//! structure that is shorter than its own.
 
 use std::{
     ffi::CStr,
@@ -27,43 +27,43 @@ const BPF_PERF_EVENT: u32 = 41;
 const BPF_TRACE_UPROBE_MULTI: u32 = 48;
 const BPF_F_SLEEPABLE: u32 = 1 << 4;
 
-/// How much of the verifier's message about a refused program we keep, in bytes.
+/// How many bytes we keep of the verifier's message about a refused program.
 const LOG_BYTES: usize = 1 << 20;
 
-/// How a uprobe program will be attached; the kernel asks this when it loads the program.
+/// How we will attach a uprobe program; the kernel asks this when we load the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UprobeAttachType {
-    /// One perf event for each site.
+    /// With one perf event for each site.
     PerfEvent,
-    /// One link for all sites of a file (kernel 6.6).
+    /// With one link for all sites of a file (kernel 6.6).
     Multi,
 }
 
 /// What a program attaches to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramKind {
-    /// Uprobes, attached one by one or many by one link.
+    /// Uprobes. One link attaches one uprobe or many.
     Uprobe(UprobeAttachType),
-    /// Uprobes, with helpers that sleep (kernel 6.0).
+    /// Uprobes whose program calls helpers that sleep (kernel 6.0).
     SleepingUprobe(UprobeAttachType),
-    /// Tracepoints, with their own arguments.
+    /// Tracepoints; the program gets the tracepoint's own arguments.
     RawTracepoint,
 }
 
 /// A program from the object file, after its relocations.
 #[derive(Clone, Copy, Debug)]
 pub struct Program<'a> {
-    /// At most 15 bytes are kept.
+    /// The name; the kernel keeps at most 15 bytes of it.
     pub name: &'a str,
-    /// Instructions with map file descriptors and calls filled in.
+    /// The instructions. Calls and the file descriptors of maps are filled in.
     pub instructions: &'a [bpf_insn],
-    /// The licence; the kernel gives GPL-only helpers only to programs under the GPL.
+    /// The licence. The kernel lets only programs under the GPL call the helpers that are for GPL programs.
     pub license: &'a CStr,
     /// The object's BTF, as [`load_btf`] returned it.
     pub btf: BorrowedFd<'a>,
-    /// Records of `func_info`, and the size of one; callbacks of `bpf_loop` need them.
+    /// The records of `func_info`, and the size of one record. Callbacks of `bpf_loop` need these records.
     pub function_info: (&'a [u8], usize),
-    /// What it attaches to.
+    /// What the program attaches to.
     pub kind: ProgramKind,
 }
 
@@ -77,7 +77,7 @@ pub struct Program<'a> {
 pub struct LoadError {
     /// The system call's error.
     pub error: io::Error,
-    /// The end of the verifier's log; empty if the verifier was not asked for one.
+    /// The end of the verifier's log; empty if we did not ask the verifier for one.
     pub verifier_log: String,
 }
 
@@ -90,7 +90,7 @@ impl From<io::Error> for LoadError {
 /// Loads type information.
 ///
 /// # Errors
-/// What `BPF_BTF_LOAD` returns; `EPERM` without `CAP_BPF`.
+/// The error of `BPF_BTF_LOAD`; `EPERM` without `CAP_BPF`.
 pub fn load_btf(btf: &[u8]) -> io::Result<OwnedFd> {
     #[repr(C)]
     #[derive(Default)]
@@ -100,20 +100,21 @@ pub fn load_btf(btf: &[u8]) -> io::Result<OwnedFd> {
         size: u32,
         log_size: u32,
         log_level: u32,
-        /// The kernel writes it since 6.4. Older kernels do not know the field, and refuse anything but 0
-        /// there.
+        /// The kernel has written this field since 6.4. Older kernels do not know the field, and accept only
+        /// 0 there.
         log_true_size: u32,
     }
     let size = u32::try_from(btf.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut attributes = Attributes { btf: btf.as_ptr() as u64, size, ..Default::default() };
-    // SAFETY: the structure is laid out as BPF_BTF_LOAD's, and its pointer outlives the call.
+    // SAFETY: the structure is laid out like that of BPF_BTF_LOAD, and the bytes behind its pointer outlive
+    // the call.
     unsafe { bpf_fd(BPF_BTF_LOAD, &mut attributes) }
 }
 
 /// Loads a program.
 ///
 /// # Errors
-/// What `BPF_PROG_LOAD` returns, with the verifier's log when it refused the program.
+/// The error of `BPF_PROG_LOAD`, with the verifier's log if the verifier refused the program.
 pub fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadError> {
     #[repr(C)]
     struct Attributes {
@@ -174,15 +175,15 @@ pub fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadError> {
             func_info_cnt: u32::try_from(function_info.len() / record_size.max(1)).unwrap_or(0),
             padding: 0,
         };
-        // SAFETY: the structure is laid out as BPF_PROG_LOAD's up to `func_info_cnt`; all pointers
-        // outlive the call, and the log is as long as it says.
+        // SAFETY: the structure is laid out like that of BPF_PROG_LOAD up to `func_info_cnt`. The data behind
+        // all pointers outlives the call, and the log is as long as the structure says.
         unsafe { bpf_fd(BPF_PROG_LOAD, &mut attributes) }
     };
     let first = match load(&mut log) {
         Ok(program) => return Ok(program),
         Err(error) => error,
     };
-    // Try again, only to get the log.
+    // We load again only to get the log.
     log.resize(LOG_BYTES, 0);
     match load(&mut log) {
         Ok(program) => Ok(program),
@@ -196,28 +197,29 @@ pub fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadError> {
     }
 }
 
-/// The sites of one file for one link. All slices have the same length.
+/// The sites of one file that one link attaches to. All slices have the same length.
 #[derive(Clone, Copy, Debug)]
 pub struct MultiSites<'a> {
     /// Path of the file that the sites lie in.
     pub path: &'a CStr,
-    /// Offsets into the file.
+    /// Offsets of the sites in the file.
     pub offsets: &'a [u64],
-    /// File offsets of USDT semaphores, 0 for none.
+    /// File offsets of the sites' USDT semaphores; 0 for a site without one.
     pub semaphores: &'a [u64],
     /// What `bpf_get_attach_cookie` returns at each site.
     pub cookies: &'a [u64],
 }
 
-/// Attaches a program to many sites of one file with one link, in one process or (`None`) in all that map the
-/// file.
+/// Attaches a program to many sites of one file with one link. The program runs in one process, or (`None`)
+/// in all processes that map the file.
 ///
-/// Closing the link removes all of them. That takes the kernel some 30 ms for any number, where perf events
-/// take 100 ms *each* (measured on 6.18: one RCU-tasks-trace grace period per event).
+/// When we close the link, the kernel removes all sites. That takes some 30 ms for any number of sites. With
+/// perf events it takes 100 ms for *each* site (measured on 6.18: one RCU-tasks-trace grace period for each
+/// event).
 ///
 /// # Errors
-/// The error of `BPF_LINK_CREATE`: `EINVAL` for an offset that is not an instruction or cannot be probed,
-/// `ESRCH` when the process is gone, `ENOTSUPP` where uprobes are impossible.
+/// The error of `BPF_LINK_CREATE`: `EINVAL` for an offset that is not an instruction or that cannot have a
+/// uprobe, `ESRCH` if the process is gone, `ENOTSUPP` where uprobes are impossible.
 pub fn link_uprobe_multi(
     program: BorrowedFd<'_>,
     sites: &MultiSites<'_>,
@@ -256,15 +258,15 @@ pub fn link_uprobe_multi(
         pid: pid.map_or(0, |pid| pid.get().unsigned_abs()),
         padding: 0,
     };
-    // SAFETY: the structure is laid out as BPF_LINK_CREATE's `uprobe_multi`; the three arrays are as long
-    // as `cnt` says and outlive the call.
+    // SAFETY: the structure is laid out like the `uprobe_multi` of BPF_LINK_CREATE. The three arrays are as
+    // long as `cnt` says, and outlive the call.
     unsafe { bpf_fd(BPF_LINK_CREATE, &mut attributes) }
 }
 
 /// Attaches a program to a perf event.
 ///
 /// # Errors
-/// What `BPF_LINK_CREATE` returns.
+/// The error of `BPF_LINK_CREATE`.
 pub fn link_perf_event(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u64) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attributes {
@@ -281,14 +283,14 @@ pub fn link_perf_event(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u
         flags: 0,
         bpf_cookie: cookie,
     };
-    // SAFETY: the structure is laid out as BPF_LINK_CREATE's `perf_event`.
+    // SAFETY: the structure is laid out like the `perf_event` of BPF_LINK_CREATE.
     unsafe { bpf_fd(BPF_LINK_CREATE, &mut attributes) }
 }
 
-/// Attaches a program to a raw tracepoint until the descriptor is closed.
+/// Attaches a program to a raw tracepoint until the caller closes the descriptor.
 ///
 /// # Errors
-/// What `BPF_RAW_TRACEPOINT_OPEN` returns; `ENOENT` where there is no such tracepoint.
+/// The error of `BPF_RAW_TRACEPOINT_OPEN`; `ENOENT` if the kernel has no such tracepoint.
 pub fn open_raw_tracepoint(program: BorrowedFd<'_>, tracepoint: &CStr) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attributes {
@@ -298,14 +300,14 @@ pub fn open_raw_tracepoint(program: BorrowedFd<'_>, tracepoint: &CStr) -> io::Re
     }
     let prog_fd = program.as_raw_fd().unsigned_abs();
     let mut attributes = Attributes { name: tracepoint.as_ptr() as u64, prog_fd, padding: 0 };
-    // SAFETY: the structure is laid out as BPF_RAW_TRACEPOINT_OPEN's, and the name outlives the call.
+    // SAFETY: the structure is laid out like that of BPF_RAW_TRACEPOINT_OPEN, and the name outlives the call.
     unsafe { bpf_fd(BPF_RAW_TRACEPOINT_OPEN, &mut attributes) }
 }
 
-/// Writes the first element of an array with elements of `element_bytes`.
+/// Writes the first element of an array whose elements have `element_bytes` bytes.
 ///
 /// # Errors
-/// `InvalidInput` if `value` has another length; else the error of `BPF_MAP_UPDATE_ELEM`.
+/// `InvalidInput` if `value` has another length; otherwise the error of `BPF_MAP_UPDATE_ELEM`.
 pub fn set_first_element(map: BorrowedFd<'_>, element_bytes: u32, value: &[u8]) -> io::Result<()> {
     #[repr(C)]
     struct Attributes {
@@ -326,45 +328,46 @@ pub fn set_first_element(map: BorrowedFd<'_>, element_bytes: u32, value: &[u8]) 
         value: value.as_ptr() as u64,
         flags: 0,
     };
-    // SAFETY: laid out as the elements' part of the union. The key is a `u32`, as for arrays. The kernel
-    // reads as many bytes of the value as the map was created with, and the value has that many.
+    // SAFETY: the structure is laid out like the part of the union for map elements. The key is a `u32`,
+    // which arrays have. The kernel reads the number of bytes that it was given when the map was created, and
+    // the value has that many bytes.
     unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attributes) }.map(drop)
 }
 
-/// Forbids later changes to the map by system calls.
+/// Forbids all later changes to the map by system calls.
 ///
 /// # Errors
-/// What `BPF_MAP_FREEZE` returns.
+/// The error of `BPF_MAP_FREEZE`.
 pub fn freeze(map: BorrowedFd<'_>) -> io::Result<()> {
     #[repr(C)]
     struct Attributes {
         map_fd: u32,
     }
     let mut attributes = Attributes { map_fd: map.as_raw_fd().unsigned_abs() };
-    // SAFETY: the structure is laid out as BPF_MAP_FREEZE's part of the union.
+    // SAFETY: the structure is laid out like the part of the union for BPF_MAP_FREEZE.
     unsafe { bpf(BPF_MAP_FREEZE, &mut attributes) }.map(drop)
 }
 
-/// A `bpf(2)` command that returns a file descriptor.
+/// Calls a `bpf(2)` command that returns a file descriptor.
 ///
 /// # Safety
-/// `attributes` is laid out as the command's part of `union bpf_attr`, without uninitialised padding, and
-/// every pointer in it is valid for what the command does with it.
+/// `attributes` is laid out like the part of `union bpf_attr` for this command, without uninitialised
+/// padding. Every pointer in it is valid for what the command does with the pointer.
 unsafe fn bpf_fd<T>(command: libc::c_long, attributes: &mut T) -> io::Result<OwnedFd> {
-    // SAFETY: the caller's promise.
+    // SAFETY: our caller promises what `bpf` requires.
     let fd = unsafe { bpf(command, attributes) }?;
     // SAFETY: these commands return a new descriptor that nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A `bpf(2)` command.
+/// Calls a `bpf(2)` command.
 ///
 /// # Safety
-/// As [`bpf_fd`].
+/// See [`bpf_fd`].
 unsafe fn bpf<T>(command: libc::c_long, attributes: &mut T) -> io::Result<i32> {
     let size = size_of::<T>();
-    // SAFETY: the kernel reads and writes within `size` bytes at `attributes`; the rest is the caller's
-    // promise.
+    // SAFETY: the kernel reads and writes only the `size` bytes at `attributes`, and what the pointers in
+    // them lead to. Our caller promises that these pointers are valid.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size) };
     match i32::try_from(result) {
         Ok(result) if result >= 0 => Ok(result),

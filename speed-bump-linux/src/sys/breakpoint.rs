@@ -1,7 +1,7 @@
 //! A hardware breakpoint in one thread, through `perf_event_open(2)`.
 //!
-//! It changes no code, and closing its descriptor removes it, in whatever way that happens. So a thread that
-//! is no longer traced cannot run into it.
+//! The breakpoint changes no code. When its descriptor is closed, for whatever reason, the kernel removes the
+//! breakpoint. So a thread that we no longer trace cannot run into it.
 
 use std::{
     io,
@@ -11,13 +11,13 @@ use std::{
 use super::perf_event::open_event;
 use crate::units::{Pid, VirtualAddress};
 
-// include/uapi/linux/perf_event.h
+// From include/uapi/linux/perf_event.h.
 const PERF_TYPE_BREAKPOINT: u32 = 5;
-/// include/uapi/asm-generic/fcntl.h
+/// From include/uapi/asm-generic/fcntl.h.
 const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 const F_OWNER_TID: libc::c_int = 0;
-/// `PERF_EVENT_IOC_REFRESH`: enables an event for a number of overflows.
+/// `PERF_EVENT_IOC_REFRESH`: enables an event for a given number of overflows.
 const REFRESH: libc::c_ulong = 0x2402;
 /// Flags of `perf_event_attr`, by the position of their bits.
 const DISABLED: u64 = 1;
@@ -29,7 +29,7 @@ const EXECUTE: u32 = 4;
 /// The length that the kernel requires for a breakpoint on execution: `sizeof(long)`.
 const LENGTH: u64 = size_of::<libc::c_long>() as u64;
 
-/// Signals that do nothing by default.
+/// Signals that do nothing to a program that does not handle them.
 const HARMLESS: [i32; 3] = [libc::SIGURG, libc::SIGWINCH, libc::SIGCHLD];
 
 /// `struct f_owner_ex`.
@@ -59,10 +59,10 @@ struct Attributes {
 /// Why we cannot set a hardware breakpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum BreakpointError {
-    /// The processor has a few for each thread, and other programs use them all.
+    /// The processor has only a few breakpoints for each thread, and other programs use them all.
     #[error("others (debuggers, `perf record -e mem:`) have taken all of them: end those")]
     Taken,
-    /// The machine has none.
+    /// The machine has no hardware breakpoints.
     #[error("this machine has none: in a virtual machine, enable debug registers")]
     Absent,
     /// We lack the permission.
@@ -87,40 +87,40 @@ impl From<io::Error> for BreakpointError {
     }
 }
 
-/// A signal that does nothing to a thread which is not traced. `unusable`: the signals that the thread blocks
-/// or handles, a bit each.
+/// A signal that does nothing to a thread which is not traced. `unusable` has one bit for each signal that
+/// the thread blocks or handles.
 pub fn harmless_signal(unusable: u64) -> Option<i32> {
     HARMLESS.into_iter().find(|signal| unusable & (1 << (signal - 1)) == 0)
 }
 
-/// Sends the thread a signal, once, when it is about to execute the instruction at `address`. Dropping the
-/// result before then cancels it.
+/// Sends the thread a signal, once, when the thread is about to execute the instruction at `address`. If the
+/// caller drops the result before then, no signal is sent.
 ///
 /// The signal should be a [harmless](harmless_signal) one, so that it does nothing if the tracer dies at that
-/// moment. An interrupt delivers it, at the instruction or shortly after.
+/// moment. An interrupt delivers the signal at the instruction or shortly after.
 ///
 /// # Errors
-/// No breakpoint is available, or we may not send the thread signals.
+/// No breakpoint is available, or we may not send signals to the thread.
 pub fn announce_once(thread: Pid, address: VirtualAddress, signal: i32) -> Result<OwnedFd, BreakpointError> {
     let event = open(thread, address)?;
     let fd = event.as_raw_fd();
     let owner = Owner { kind: F_OWNER_TID, id: thread.get() };
-    // Set the signal before its receiver: until it is set it would be SIGIO, which ends programs.
-    // SAFETY: takes a number.
+    // We set the signal before the receiver: until then the signal would be SIGIO, which ends programs.
+    // SAFETY: the call takes a number.
     check(unsafe { libc::fcntl(fd, F_SETSIG, signal) })?;
-    // SAFETY: reads a `struct f_owner_ex`, laid out like this one.
+    // SAFETY: the call reads a `struct f_owner_ex`, and `owner` is laid out like one.
     check(unsafe { libc::fcntl(fd, F_SETOWN_EX, &raw const owner) })?;
-    // SAFETY: takes a number.
+    // SAFETY: the call takes a number.
     check(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC) })?;
-    // SAFETY: takes a number.
+    // SAFETY: the call takes a number.
     check(unsafe { libc::ioctl(fd, REFRESH, 1) })?;
     Ok(event)
 }
 
-/// Tries to open one in our first thread, where it is never enabled.
+/// Tries to open a breakpoint in our first thread. We never enable it.
 ///
 /// # Errors
-/// As [`announce_once`].
+/// See [`announce_once`].
 pub fn try_one() -> Result<(), BreakpointError> {
     Ok(open(Pid::own(), VirtualAddress(0)).map(drop)?)
 }
@@ -128,8 +128,8 @@ pub fn try_one() -> Result<(), BreakpointError> {
 fn open(thread: Pid, address: VirtualAddress) -> io::Result<OwnedFd> {
     let flags = DISABLED | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR;
     match open_with(thread, address, flags | REMOVE_ON_EXEC) {
-        // Before Linux 5.13 it outlives an exec. Then the new program gets the signal at that address, when
-        // it no longer has a handler for it.
+        // On kernels before Linux 5.13 the breakpoint stays after an exec. Then the new program gets the
+        // signal at that address, although it no longer has a handler for the signal.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open_with(thread, address, flags),
         opened => opened,
     }
@@ -146,7 +146,7 @@ fn open_with(thread: Pid, address: VirtualAddress, flags: u64) -> io::Result<Own
         bp_len: LENGTH,
         ..Attributes::default()
     };
-    // SAFETY: the structure is as long as it says.
+    // SAFETY: the structure is as long as its `size` says.
     unsafe { open_event(&raw const attributes, thread) }
 }
 

@@ -5,7 +5,7 @@ use rustix::time::clock_gettime;
 
 use crate::units::Nanos;
 
-/// Now (`CLOCK_MONOTONIC`): the clock that BPF programs and helpers read too.
+/// The time now (`CLOCK_MONOTONIC`). BPF programs and helpers read the same clock.
 pub fn now() -> Nanos {
     read(ClockId::Monotonic)
 }

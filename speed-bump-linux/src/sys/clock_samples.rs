@@ -1,5 +1,5 @@
-//! Samples which thread runs on each processor, and at which instruction, by the kernel's clock of each
-//! processor (`PERF_COUNT_SW_CPU_CLOCK`, include/uapi/linux/perf_event.h).
+//! Samples which thread runs on each processor, and at which instruction. The kernel's clock of each
+//! processor triggers the samples (`PERF_COUNT_SW_CPU_CLOCK`, include/uapi/linux/perf_event.h).
 
 use std::{fmt, io};
 
@@ -9,26 +9,28 @@ use crate::units::{Pid, VirtualAddress};
 
 /// `PERF_RECORD_SAMPLE`.
 const SAMPLE: u32 = 9;
-/// The number of the instruction pointer's register (arch/*/include/uapi/asm/perf_regs.h).
+/// The number of the register that points to the current instruction (arch/*/include/uapi/asm/perf_regs.h).
 #[cfg(target_arch = "x86_64")]
 const PLACE: u32 = 8;
 #[cfg(target_arch = "aarch64")]
 const PLACE: u32 = 32;
-/// Bytes of one processor's buffer: three seconds of samples.
+/// Bytes of one processor's buffer, enough for three seconds of samples.
 const BUFFER: usize = 32 << 10;
 
 /// The thread that a processor ran at a tick of its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockSample {
-    /// PID of its process (`PERF_SAMPLE_TID`).
+    /// PID of the thread's process (`PERF_SAMPLE_TID`).
     pub process: Pid,
-    /// Its TID (`PERF_SAMPLE_TID`).
+    /// TID of the thread (`PERF_SAMPLE_TID`).
     pub thread: Pid,
-    /// Its instruction in the program; in a system call, the one that made the call.
+    /// The thread's instruction in the program. If the thread is in a system call, this is the instruction
+    /// that made the call.
     pub place: VirtualAddress,
 }
 
-/// The clocks of all processors. They tick while a thread runs, not while a processor is idle.
+/// The clocks of all processors. A processor's clock ticks while a thread runs there, and not while the
+/// processor is idle.
 pub struct ProcessorClocks {
     samplers: Vec<Sampler>,
 }
@@ -40,18 +42,18 @@ impl fmt::Debug for ProcessorClocks {
 }
 
 impl ProcessorClocks {
-    /// Starts them, at `rate` ticks a second.
+    /// Starts the clocks, at `rate` ticks per second.
     ///
     /// # Errors
-    /// The error of `perf_event_open`: `EACCES` without `CAP_PERFMON`, others if the kernel has no such
-    /// event.
+    /// The error of `perf_event_open`: `EACCES` without `CAP_PERFMON`, and another error if the kernel has no
+    /// such event.
     pub fn start(rate: u64) -> io::Result<Self> {
         let mut samplers = Vec::new();
         let configured = configured_processors();
         for processor in 0..configured {
             match Self::one(processor, rate) {
                 Ok(sampler) => samplers.push(sampler),
-                // It is offline.
+                // The processor is offline.
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
                 Err(error) => return Err(error),
             }
@@ -67,7 +69,7 @@ impl ProcessorClocks {
         builder.build()?.sampled(BUFFER)
     }
 
-    /// Passes on all samples since the last call, except those of kernel threads.
+    /// Passes on all samples since the last call, except samples of kernel threads.
     pub fn read(&mut self, mut take: impl FnMut(ClockSample)) {
         for sampler in &mut self.samplers {
             while let Some(record) = sampler.next_record() {
@@ -83,12 +85,13 @@ impl ProcessorClocks {
 
 /// The number of processors that may come online.
 fn configured_processors() -> usize {
-    // SAFETY: it takes a number and returns one.
+    // SAFETY: the call takes a number and returns a number.
     let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
     usize::try_from(count).unwrap_or(1)
 }
 
-/// Reads process, thread, `PERF_SAMPLE_REGS_ABI_*`, and one register if that is not 0.
+/// Reads the process, the thread, `PERF_SAMPLE_REGS_ABI_*`, and one register if `PERF_SAMPLE_REGS_ABI_*` is
+/// not 0.
 fn sample(data: &[u8]) -> Option<ClockSample> {
     let word = |at: usize| data.get(at..at + 8)?.try_into().ok().map(u64::from_ne_bytes);
     let number = |at: usize| Pid::new(data.get(at..at + 4)?.try_into().ok().map(i32::from_ne_bytes)?);

@@ -1,25 +1,26 @@
-//! Tries in a forked child what may crash.
+//! Tries something that may crash, in a forked child.
 
 use std::io;
 
 /// Calls a function in a forked child. Returns whether the child survived.
 ///
 /// # Errors
-/// No child could be made or waited for.
+/// We could not make a child, or could not wait for it.
 pub fn survives(function: extern "C" fn()) -> io::Result<bool> {
-    /// Ends a child that crashed. Because the signal has a handler, the kernel does not log the crash.
+    /// Ends a child that crashed. The kernel does not log the crash, because the signal has a handler.
     extern "C" fn harmed(_: libc::c_int) {
-        // SAFETY: async-signal-safe, and does not return.
+        // SAFETY: this call is async-signal-safe, and does not return.
         unsafe { libc::_exit(1) }
     }
-    // SAFETY: the child of a program with threads may do what a signal handler may: it sets signal handlers,
-    // calls a function that the caller vouches for, and ends without cleaning up.
+    // SAFETY: a program with several threads may do in a child only what it may do in a signal handler. This
+    // child sets signal handlers, calls a function that the caller vouches for, and ends without cleaning up.
     let child = unsafe { libc::fork() };
     match child {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             let handler: extern "C" fn(libc::c_int) = harmed;
-            // SAFETY: as above; the handler has the signature that `signal` wants.
+            // SAFETY: the child may set handlers (see above), and the handler has the signature that `signal`
+            // wants.
             unsafe {
                 for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGTRAP, libc::SIGILL] {
                     libc::signal(signal, handler as libc::sighandler_t);
@@ -30,7 +31,7 @@ pub fn survives(function: extern "C" fn()) -> io::Result<bool> {
         }
         child => {
             let mut status = 0;
-            // SAFETY: our own child, and a valid pointer.
+            // SAFETY: this is our own child, and the pointer is valid.
             while unsafe { libc::waitpid(child, &raw mut status, 0) } == -1 {
                 let error = io::Error::last_os_error();
                 if error.kind() != io::ErrorKind::Interrupted {
@@ -51,7 +52,7 @@ mod tests {
     extern "C" fn harmless() {}
 
     extern "C" fn deadly() {
-        // SAFETY: ends the child as a crash would.
+        // SAFETY: the call ends the child, like a crash.
         unsafe { libc::raise(libc::SIGSEGV) };
     }
 

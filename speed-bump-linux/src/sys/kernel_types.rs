@@ -1,27 +1,27 @@
-//! The kernel's type information, mapped into memory where that is possible (Linux 6.16): sysfs returns at
-//! most one page per read, and there are 1,300 pages.
+//! The kernel's type information, mapped into memory where the kernel allows that (Linux 6.16). Each read of
+//! a sysfs file returns at most one page, and there are 1,300 pages.
 
 use std::{fs::File, io, ops::Deref, path::Path};
 
 use memmap2::{Mmap, MmapOptions};
 
-/// The bytes of the file.
+/// The bytes of the kernel's file.
 #[derive(Debug)]
 pub enum KernelTypes {
-    /// A mapping of the kernel's own.
+    /// A mapping of the kernel's own memory.
     Mapped(Mmap),
-    /// A copy.
+    /// A copy of the file.
     Read(Vec<u8>),
 }
 
 impl KernelTypes {
-    /// Opens one of the kernel's files in /sys/kernel/btf.
+    /// Opens one of the files in /sys/kernel/btf.
     ///
     /// # Errors
-    /// It cannot be opened or read.
+    /// We cannot open or read the file.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
-        // SAFETY: it lies in memory that the kernel never writes to again, and files there never become
+        // SAFETY: the kernel never writes to this memory again, and files in this directory never become
         // shorter.
         match unsafe { MmapOptions::new().map_copy_read_only(&file) } {
             Ok(mapped) => Ok(Self::Mapped(mapped)),

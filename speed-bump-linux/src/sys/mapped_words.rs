@@ -1,13 +1,14 @@
-//! A BPF array, mapped into our memory: reading or writing an element takes nanoseconds and no system call.
+//! A BPF array that is mapped into our memory. We read or write an element in nanoseconds and without a
+//! system call.
 //!
-//! Such an array keeps its size while it is mapped (kernel/bpf/arraymap.c, `array_map_mmap`, kernel 5.5), so
-//! no access can raise SIGBUS.
+//! The array keeps its size while it is mapped (kernel/bpf/arraymap.c, `array_map_mmap`, kernel 5.5), so no
+//! access can raise SIGBUS.
 
 use std::{io, os::fd::AsFd, ptr::NonNull, slice, sync::atomic::AtomicU64};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// A BPF array of words, mapped. BPF programs read and write them at the same time.
+/// A mapped BPF array of words. BPF programs read and write the words at the same time.
 #[derive(Debug)]
 pub struct MappedWords {
     words: NonNull<AtomicU64>,
@@ -16,36 +17,36 @@ pub struct MappedWords {
 
 // SAFETY: the mapping belongs to no thread, and every access to it is atomic.
 unsafe impl Send for MappedWords {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl Sync for MappedWords {}
 
 impl MappedWords {
     /// Maps the first `length` words of an array that was created with `BPF_F_MMAPABLE`.
     ///
     /// # Errors
-    /// The error of `mmap`: `EINVAL` for an array that is shorter, or cannot be mapped.
+    /// The error of `mmap`: `EINVAL` for an array that is shorter, or that cannot be mapped.
     pub fn of_array(array: impl AsFd, length: usize) -> io::Result<Self> {
         let bytes = length.checked_mul(size_of::<AtomicU64>()).ok_or(io::ErrorKind::InvalidInput)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at a place of the kernel's choosing.
+        // SAFETY: this makes a new mapping, and the kernel chooses its place.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, array.as_fd(), 0)? };
         let words = NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         Ok(Self { words, length })
     }
 
-    /// All words.
+    /// All words of the mapping.
     pub fn all(&self) -> &[AtomicU64] {
-        // SAFETY: mapped, aligned to a page, and of this length, until this is dropped. An access by a BPF
-        // program is like any other thread's atomic access.
+        // SAFETY: memory of this length is mapped there, aligned to a page, until this value is dropped. A
+        // BPF program's access is like an atomic access of another thread.
         unsafe { slice::from_raw_parts(self.words.as_ptr(), self.length) }
     }
 }
 
 impl Drop for MappedWords {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, to which no reference is left.
+        // SAFETY: this is our own mapping, and no reference to it is left.
         let unmapped = unsafe { munmap(self.words.as_ptr().cast(), self.length * size_of::<AtomicU64>()) };
-        // It fails only for memory that is not mapped, and this is.
+        // The call fails only for memory that is not mapped, and this memory is mapped.
         let _ = unmapped;
     }
 }

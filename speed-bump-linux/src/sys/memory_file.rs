@@ -1,4 +1,4 @@
-//! Memory files (`memfd_create(2)`), and telling one from any other file.
+//! Memory files (`memfd_create(2)`), and how we tell a memory file from any other file.
 
 use std::{
     fs::File,
@@ -14,26 +14,26 @@ use rustix::fs::{
     CWD, MemfdFlags, Mode, OFlags, SealFlags, fcntl_get_seals, fcntl_getfl, fstat, memfd_create, openat,
 };
 
-/// `F_SEAL_EXEC`: the seal of files that were created not to be executed (Linux 6.3,
+/// `F_SEAL_EXEC`: the seal of a file that its creator marked as not executable (Linux 6.3,
 /// include/uapi/linux/fcntl.h).
 const SEAL_EXEC: SealFlags = SealFlags::from_bits_retain(0x20);
 
-/// Why a descriptor is not that of a newly created memory file.
+/// Why a descriptor does not belong to a newly created memory file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unlike {
-    /// No descriptor has this number any longer.
+    /// No open descriptor has this number.
     #[error("closed")]
     Closed,
-    /// Another kind of file, a file with a name, or a file in another file system.
+    /// The file is of another kind, has a name, or is in another file system.
     #[error("no memory file")]
     OtherFile,
-    /// A memory file with contents.
+    /// The file has contents.
     #[error("a memory file that is not empty")]
     NotEmpty,
-    /// A memory file with seals that forbid changes.
+    /// The file has seals that forbid changes.
     #[error("a memory file with seals")]
     Sealed,
-    /// It does not allow reading and writing.
+    /// The descriptor does not allow reading and writing.
     #[error("not open for reading and writing")]
     Access,
 }
@@ -46,23 +46,25 @@ struct Facts {
     size: u64,
     device: u64,
     flags: OFlags,
-    /// Absent for files that cannot be sealed.
+    /// Absent for a file that cannot have seals.
     seals: Option<SealFlags>,
 }
 
-/// Whether an open file is a memory file, or unnamed shared memory, which users cannot tell from one.
+/// Whether an open file is a memory file. This is also true for unnamed shared memory, because no user can
+/// tell the two apart.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn is_memory_file(file: impl AsFd) -> io::Result<bool> {
     Ok(Facts::read(file.as_fd())?.is_memory_file(device()?))
 }
 
-/// Reopens a newly created memory file, for reading and writing. Others may have the given descriptor too; a
-/// new one has its own position and mode, which they cannot change.
+/// Opens a newly created memory file again, for reading and writing. Other programs may have the given
+/// descriptor, too. The new descriptor has its own position and mode, which the other programs cannot change.
 ///
 /// # Errors
-/// The system's error. `Ok(Err(…))` if the file is [`Unlike`] a new memory file; then it is not opened.
+/// The system's error. The result is `Ok(Err(…))` if the file is [`Unlike`] a new memory file; then we do not
+/// open the file.
 pub fn open_new(file: impl AsFd) -> io::Result<Result<File, Unlike>> {
     let facts = Facts::read(file.as_fd())?;
     if let Some(unlike) = facts.unlike_new(device()?) {
@@ -72,7 +74,7 @@ pub fn open_new(file: impl AsFd) -> io::Result<Result<File, Unlike>> {
     Ok(Ok(openat(CWD, path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?.into()))
 }
 
-/// The file system of memory files. It is mounted nowhere.
+/// The device number of the file system of memory files. This file system is not mounted anywhere.
 fn device() -> io::Result<u64> {
     static DEVICE: OnceLock<u64> = OnceLock::new();
     if let Some(device) = DEVICE.get() {
@@ -92,7 +94,7 @@ impl Facts {
             size: stat.st_size.cast_unsigned(),
             device: stat.st_dev,
             flags: fcntl_getfl(file)?,
-            // EINVAL for files without seals, EBADF with O_PATH.
+            // The error is EINVAL for files without seals, and EBADF with O_PATH.
             seals: fcntl_get_seals(file).ok(),
         })
     }
@@ -151,7 +153,7 @@ mod tests {
     #[test]
     fn one_that_may_not_be_executed_is_one_too() {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::NOEXEC_SEAL;
-        // Not before Linux 6.3.
+        // Kernels before Linux 6.3 do not know this flag.
         let Ok(file) = memfd_create(c"test", flags) else { return };
         assert_eq!(unlike(file), None);
     }
@@ -170,7 +172,7 @@ mod tests {
         assert_eq!(unlike(path), Some(Unlike::OtherFile));
         let (pipe, _other) = io::pipe().unwrap();
         assert_eq!(unlike(pipe), Some(Unlike::OtherFile));
-        // Shared memory has a name where it is mounted, and lies in another file system.
+        // Shared memory has a name where it is mounted, and is in another file system.
         if let Ok(shared) = tempfile::tempfile_in("/dev/shm") {
             assert_eq!(unlike(shared), Some(Unlike::OtherFile));
         }

@@ -1,8 +1,9 @@
-//! A signal handler in our own process that does the same work as the helper's for a delay of zero.
+//! A signal handler in our own process. It does the same work as the helper's handler does for a delay of
+//! zero.
 
 use std::{io, mem::MaybeUninit};
 
-/// The handler, until this is dropped.
+/// The handler. It is installed until this value is dropped.
 #[derive(Debug)]
 pub struct OwnHandler {
     signal: libc::c_int,
@@ -10,15 +11,15 @@ pub struct OwnHandler {
 }
 
 impl OwnHandler {
-    /// Handles a signal.
+    /// Installs the handler for a signal.
     ///
     /// # Errors
-    /// `EINVAL` for an invalid signal number, or one that the C library uses itself.
+    /// `EINVAL` for an invalid signal number, or for a signal that the C library itself uses.
     pub fn install(signal: u32) -> io::Result<Self> {
         let signal = signal.cast_signed();
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
         let mut before = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: a zeroed action is a valid one, whose set of signals is empty; the handler is
+        // SAFETY: a zeroed action is valid, and its set of signals is empty. The handler is
         // async-signal-safe.
         let result = unsafe {
             (*action.as_mut_ptr()).sa_sigaction = address();
@@ -28,11 +29,11 @@ impl OwnHandler {
         if result != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: zeroed, and filled in.
+        // SAFETY: the memory was zeroed, and `sigaction` filled it.
         Ok(Self { signal, before: unsafe { before.assume_init() } })
     }
 
-    /// Address of the handler in this process.
+    /// The address of the handler in this process.
     pub fn address(&self) -> u64 {
         address() as u64
     }
@@ -40,7 +41,7 @@ impl OwnHandler {
 
 impl Drop for OwnHandler {
     fn drop(&mut self) {
-        // SAFETY: the former action is valid.
+        // SAFETY: the earlier action is valid.
         unsafe { libc::sigaction(self.signal, &raw const self.before, std::ptr::null_mut()) };
     }
 }
@@ -53,7 +54,7 @@ fn address() -> usize {
 extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
     for _ in 0..2 {
         let mut time = MaybeUninit::<libc::timespec>::uninit();
-        // SAFETY: async-signal-safe, and fills in the time.
+        // SAFETY: the call is async-signal-safe, and only writes the time.
         unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, time.as_mut_ptr()) };
     }
 }
@@ -66,12 +67,12 @@ mod tests {
     #[test]
     fn a_signal_that_is_handled_is_survived_and_then_as_before() {
         let handler = OwnHandler::install(51).unwrap();
-        // SAFETY: the signal is handled.
+        // SAFETY: the signal has a handler.
         assert_eq!(unsafe { libc::raise(51) }, 0);
         assert_ne!(handler.address(), 0);
         drop(handler);
         let mut now = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: only queries.
+        // SAFETY: the call only queries.
         let now = unsafe {
             libc::sigaction(51, std::ptr::null(), now.as_mut_ptr());
             now.assume_init()

@@ -1,9 +1,9 @@
 //! Which page of physical memory is behind an address: /proc/PID/pagemap
 //! (Documentation/admin-guide/mm/pagemap.rst).
 //!
-//! All processes that map a file share its pages. So two addresses with the same frame belong to one file,
-//! whatever paths and inode numbers say. The kernel shows numbers of frames to CAP_SYS_ADMIN only (since
-//! Linux 4.2).
+//! All processes that map a file share the file's pages. So two addresses with the same frame belong to one
+//! file, whatever paths and inode numbers say. Since Linux 4.2, the kernel shows the numbers of frames only
+//! with CAP_SYS_ADMIN.
 
 use std::{
     fs::File,
@@ -26,12 +26,13 @@ impl PageEntry {
     const OF_FILE: u64 = 1 << 61;
     const PRESENT: u64 = 1 << 63;
 
-    /// Whether a file's page is in memory there, and not a copy of it.
+    /// Whether a file's page is in memory at this address, and is not a copy.
     pub fn is_of_file(self) -> bool {
         self.0 & Self::PRESENT != 0 && self.0 & Self::OF_FILE != 0
     }
 
-    /// The frame of a file's page that is in memory there; `None` if it is hidden from us.
+    /// The frame of the file's page at this address. Returns `None` if no such page is in memory, or if the
+    /// kernel hides the frame from us.
     pub fn frame(self) -> Option<u64> {
         Some(self.0 & Self::FRAME).filter(|frame| self.is_of_file() && *frame != 0)
     }
@@ -42,10 +43,11 @@ pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// A process's pagemap entries for `pages` pages from an address on; fewer if its address space ends there.
+/// Reads a process's pagemap entries for `pages` pages from an address on. There are fewer entries if the
+/// address space ends earlier.
 ///
 /// # Errors
-/// The system's error; at the end of the process's memory, there is nothing to read.
+/// The system's error, or nothing could be read because the process's memory ends here.
 pub fn entries(pagemap: &File, start: VirtualAddress, pages: usize) -> io::Result<Vec<PageEntry>> {
     let mut bytes = vec![0; pages.saturating_mul(ENTRY_BYTES as usize)];
     let read = pagemap.read_at(&mut bytes, start.0 / page_bytes() * ENTRY_BYTES)?;
@@ -53,13 +55,13 @@ pub fn entries(pagemap: &File, start: VirtualAddress, pages: usize) -> io::Resul
     Ok(entries.filter_map(|entry| entry.try_into().ok().map(u64::from_ne_bytes).map(PageEntry)).collect())
 }
 
-/// The page behind a file's offset when we map it; `offset` is a multiple of the page size.
+/// The page that is behind an offset of a file when we map the file. `offset` is a multiple of the page size.
 ///
 /// # Errors
-/// The file cannot be mapped, or ends before that page.
+/// We cannot map the file, or the file ends before that page.
 pub fn of_file(file: impl AsFd, offset: u64) -> io::Result<PageEntry> {
     let page = UnreadMap::new(file, offset, rustix::param::page_size())?;
-    // Reading it through /proc makes the kernel bring the page in, or report that there is none.
+    // We read the page through /proc. Then the kernel loads the page, or reports that there is none.
     File::open("/proc/self/mem")?.read_exact_at(&mut [0], page.address() as u64)?;
     let pagemap = File::open("/proc/self/pagemap")?;
     let entry = entries(&pagemap, VirtualAddress(page.address() as u64), 1)?.first().copied();

@@ -8,7 +8,7 @@ use std::{
 
 use crate::units::{FileOffset, Pid};
 
-/// Close the descriptor on exec (include/uapi/linux/perf_event.h).
+/// Closes the descriptor on exec (include/uapi/linux/perf_event.h).
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 
 /// The perf event source for uprobes (kernel 4.17).
@@ -35,21 +35,22 @@ struct Attributes {
 }
 
 impl UprobeSource {
-    /// Reads the number that this kernel gave the source.
+    /// Reads the number that this kernel gave to the source.
     ///
     /// # Errors
-    /// `NotFound` where the kernel has no uprobe events (`CONFIG_UPROBE_EVENTS`).
+    /// `NotFound` if the kernel has no uprobe events (`CONFIG_UPROBE_EVENTS`).
     pub fn read() -> io::Result<Self> {
         let text = fs::read_to_string("/sys/bus/event_source/devices/uprobe/type")?;
         let number = text.trim().parse().map_err(|_| io::ErrorKind::InvalidData)?;
         Ok(Self { number })
     }
 
-    /// Opens the event of one site in one process: for all its threads, and none of its children.
+    /// Opens the event of one site in one process. The event is for all threads of the process, and for none
+    /// of its children.
     ///
     /// # Errors
-    /// The error of `perf_event_open`: `EACCES` without `CAP_PERFMON`; `InvalidInput` for a semaphore beyond
-    /// 4 GiB of the file, which the interface cannot express.
+    /// The error of `perf_event_open`: `EACCES` without `CAP_PERFMON`. `InvalidInput` for a semaphore beyond
+    /// the first 4 GiB of the file, because the interface has only 32 bits for this offset.
     pub fn open(
         self,
         path: &CStr,
@@ -68,7 +69,7 @@ impl UprobeSource {
             probe_offset: offset.0,
             ..Attributes::default()
         };
-        // SAFETY: the structure is as long as it says, and the path outlives the call.
+        // SAFETY: the structure is as long as its `size` says, and the path outlives the call.
         unsafe { open_event(&raw const attributes, pid) }
     }
 }
@@ -86,17 +87,17 @@ pub fn set_program(event: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Opens an event of one thread, on any CPU and in no group.
+/// Opens an event for one thread. The event counts on any CPU, and belongs to no group.
 ///
 /// # Safety
 /// `attributes` points to a `struct perf_event_attr` that is as long as its `size` says, and every pointer in
 /// it is valid.
 ///
 /// # Errors
-/// What `perf_event_open` returns.
+/// The error of `perf_event_open`.
 pub(super) unsafe fn open_event<A>(attributes: *const A, thread: Pid) -> io::Result<OwnedFd> {
     let (any_cpu, no_group) = (-1, -1);
-    // SAFETY: as the caller promises.
+    // SAFETY: our caller promises that the structure and its pointers are valid.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
@@ -108,7 +109,7 @@ pub(super) unsafe fn open_event<A>(attributes: *const A, thread: Pid) -> io::Res
         )
     };
     match i32::try_from(fd) {
-        // SAFETY: a new descriptor that nothing else owns.
+        // SAFETY: this is a new descriptor, and nothing else owns it.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }

@@ -1,22 +1,25 @@
-//! File systems whose files do not hold data on a disk: the kernel makes up their contents when they are
-//! read.
+//! File systems whose files hold no data on a disk. The kernel makes up the contents of these files when
+//! someone reads them.
 //!
-//! Reading one may consume something (/proc/kmsg, `trace_pipe`), block, or show secrets of root. A process
-//! with mounts of its own can have any of them under any name: where we expect its perf map, its sources, its
-//! debug files. So we refuse them by their file system.
+//! If we read one of these files, we may consume something (/proc/kmsg, `trace_pipe`), wait for ever, or show
+//! secrets of root. A process with mounts of its own can put any of them where we expect its perf map, its
+//! sources or its debug files. So we look at the file system of a file, and refuse the file systems of this
+//! list.
 //!
-//! This is a list of refused file systems, not of allowed ones. The kernel's own file systems of this kind
-//! are few and known (include/uapi/linux/magic.h, Linux 7.0). Those that hold programs are many, and some are
-//! not the kernel's (zfs, those of storage makers): a list of these would refuse healthy processes. tmpfs,
-//! ramfs and hugetlbfs hold what was written to them, and are allowed.
+//! This list contains the refused file systems, not the allowed ones. The kernel's own file systems of this
+//! kind are few, and we know them (include/uapi/linux/magic.h, Linux 7.0). Many file systems hold programs,
+//! and some do not come with the kernel (zfs, and those of storage makers). With a list of allowed file
+//! systems we would refuse healthy processes. tmpfs, ramfs and hugetlbfs hold what programs wrote to them, so
+//! we allow them.
 //!
-//! FUSE is allowed too, since images and home directories are on it. Its server could leave a read unanswered
-//! for ever. But the kernel lets only the user that mounted it, or processes of the user namespace that it
-//! was mounted in, ask the server: we get `EACCES` (fs/fuse/dir.c, `fuse_allow_current_process`). Two cases
-//! remain in which we could wait: a server that the administrator allowed to serve every user
-//! (`user_allow_other` in fuse.conf), and an overlay that a user mounted over a FUSE file system of his own.
-//! So we check beforehand whether they answer ([`answers`](super::answers)); killing the server ends a wait
-//! that begins later.
+//! We also allow FUSE, because images and home directories use it. A FUSE server could leave a read
+//! unanswered for ever. But the kernel only lets some processes ask the server: those of the user that
+//! mounted the file system, and those of the user namespace where it was mounted. All others, and so we, get
+//! `EACCES` (fs/fuse/dir.c, `fuse_allow_current_process`). In two cases we could still wait: the
+//! administrator has allowed a server to serve every user (`user_allow_other` in fuse.conf), or a user has
+//! mounted an overlay over a FUSE file system of his own. So we check beforehand whether these file systems
+//! answer ([`answers`](super::answers)). If a server stops answering later, an administrator can end our wait
+//! by killing the server.
 
 use std::os::fd::AsFd;
 
@@ -25,7 +28,7 @@ use rustix::{
     io::Errno,
 };
 
-/// By the number that statfs(2) returns.
+/// The refused file systems, by the number that statfs(2) returns.
 const PSEUDO: [(FsWord, &str); 32] = [
     (0x9fa0, "procfs"),
     (0x6265_6572, "sysfs"),
@@ -61,10 +64,10 @@ const PSEUDO: [(FsWord, &str); 32] = [
     (0x5345_434d, "secretmem"),
 ];
 
-/// The name of the file system, if it is in the list. Opens nothing: `file` may be `O_PATH`.
+/// The name of the file's file system, if the list contains it. This opens nothing: `file` may be `O_PATH`.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn file_system(file: impl AsFd) -> Result<Option<&'static str>, Errno> {
     let kind = fstatfs(file)?.f_type;
     Ok(PSEUDO.iter().find(|(number, _)| *number == kind).map(|(_, name)| *name))
@@ -90,7 +93,7 @@ mod tests {
             ("/sys/kernel/security", "securityfs"),
             ("/sys/fs/bpf", "bpf"),
         ] {
-            // A mount point with nothing mounted on it is in sysfs.
+            // If nothing is mounted on a mount point, the mount point is in sysfs.
             assert!(!Path::new(path).exists() || [Some(name), Some("sysfs")].contains(&of(path)), "{path}");
         }
     }

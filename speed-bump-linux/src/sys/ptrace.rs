@@ -1,7 +1,8 @@
-//! `ptrace(2)` of one thread, in the mode of `PTRACE_SEIZE`.
+//! `ptrace(2)` of one thread, after `PTRACE_SEIZE`.
 //!
-//! The kernel accepts these calls only from the thread that seized, and detaches when that thread ends, for
-//! whatever reason. So all tracing of a thread happens in a thread of its own, which ends with the work.
+//! The kernel accepts these calls only from the thread that seized. When that thread ends, for whatever
+//! reason, the kernel detaches. So we trace each thread from a thread of its own, which ends when the work is
+//! done.
 
 mod signals;
 
@@ -13,50 +14,50 @@ use std::{
 
 use crate::units::Pid;
 
-/// General registers, as `NT_PRSTATUS` has them.
+/// The general registers, in the layout of `NT_PRSTATUS`.
 pub type Registers = libc::user_regs_struct;
 
-/// Register sets (include/uapi/linux/elf.h).
+/// The numbers of the register sets (include/uapi/linux/elf.h).
 const NT_PRSTATUS: libc::c_int = 1;
 const NT_X86_XSTATE: libc::c_int = 0x202;
-/// include/uapi/linux/ptrace.h
+/// From include/uapi/linux/ptrace.h.
 const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
 const PTRACE_LISTEN: libc::c_uint = 0x4208;
-/// `PTRACE_EVENT_STOP`, above the signal in the status of a stop.
+/// `PTRACE_EVENT_STOP`. The kernel puts this number above the signal in the status of a stop.
 const EVENT_STOP: i32 = 128;
 /// The bit that `PTRACE_O_TRACESYSGOOD` adds to the signal of a stop at a system call.
 const SYSTEM_CALL_STOP: i32 = libc::SIGTRAP | 0x80;
-/// Largest size of the extended state: AMX needs 11 KiB today.
+/// The largest extended state that we read: AMX needs 11 KiB today.
 const EXTENDED_STATE_LIMIT: usize = 64 << 10;
 
 /// An instruction of classic BPF: `struct sock_filter` (include/uapi/linux/filter.h).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct FilterInstruction {
-    /// Its operation.
+    /// The operation of the instruction.
     pub code: u16,
-    /// Instructions to skip if a comparison holds.
+    /// How many instructions to skip if a comparison is true.
     pub jump_true: u8,
-    /// Instructions to skip if it does not.
+    /// How many instructions to skip if the comparison is false.
     pub jump_false: u8,
-    /// Its constant, `k`.
+    /// The constant of the instruction, `k`.
     pub constant: u32,
 }
 
-/// Why a traced thread is stopped, or that it has ended.
+/// Why a traced thread is stopped, or that the thread has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It stopped on our request, on its way out of the kernel, with no signal to deliver.
+    /// The thread stopped because we asked, on its way out of the kernel, with no signal to deliver.
     Interrupted,
-    /// It is stopped with its whole process (job control).
+    /// The thread is stopped together with its process (job control).
     Group,
-    /// It enters or leaves a system call.
+    /// The thread enters or leaves a system call.
     SystemCall,
-    /// It has executed another program, and has not run any of its instructions.
+    /// The thread has executed another program, and has not yet run any instruction of that program.
     Exec,
-    /// A signal is about to be delivered to it.
+    /// The kernel is about to deliver a signal to the thread.
     Signal(i32),
-    /// It has ended, or another thread has replaced the program.
+    /// The thread has ended, or another thread has replaced the program.
     Ended,
 }
 
@@ -65,7 +66,7 @@ pub enum Stop {
 pub enum Resume {
     /// To the next signal or interruption.
     Freely,
-    /// To the next entry or exit of a system call, at most.
+    /// To the start or end of the next system call, at most.
     ToSystemCall,
 }
 
@@ -73,26 +74,28 @@ pub enum Resume {
 #[derive(Debug)]
 pub struct Tracee {
     thread: Pid,
-    /// Whether we, as its parent, must also see its exit, so that we must not reap it here.
+    /// Whether we are the parent of the thread's process. Then our own code must also see the exit, so
+    /// tracing must not consume it.
     our_child: bool,
     detached: bool,
 }
 
 impl Tracee {
-    /// Starts tracing a thread, without stopping it. `our_child`: it is the main thread of a child of our
-    /// process.
+    /// Starts to trace a thread, without stopping it. `our_child` is true if the thread is the main thread of
+    /// a child of our process.
     ///
     /// # Errors
-    /// `EPERM` if another tracer has it or the kernel forbids it, `ESRCH` if it has ended.
+    /// `EPERM` if another tracer traces the thread or the kernel forbids tracing, `ESRCH` if the thread has
+    /// ended.
     pub fn seize(thread: Pid, our_child: bool) -> io::Result<Self> {
         Self::seize_with(thread, our_child, libc::PTRACE_O_TRACESYSGOOD)
     }
 
-    /// Starts tracing a thread, without stopping it; it will stop whenever it executes a program.
-    /// `our_child`: as for [`Tracee::seize`].
+    /// Starts to trace a thread, without stopping it. From then on, the thread stops whenever it executes a
+    /// program. For `our_child` see [`Tracee::seize`].
     ///
     /// # Errors
-    /// As [`Tracee::seize`].
+    /// See [`Tracee::seize`].
     pub fn seize_for_exec(thread: Pid, our_child: bool) -> io::Result<Self> {
         Self::seize_with(thread, our_child, libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC)
     }
@@ -102,26 +105,27 @@ impl Tracee {
         Ok(Self { thread, our_child, detached: false })
     }
 
-    /// TID of the thread that is traced.
+    /// TID of the traced thread.
     pub fn thread(&self) -> Pid {
         self.thread
     }
 
-    /// Asks it to stop.
+    /// Asks the thread to stop.
     ///
     /// # Errors
-    /// `ESRCH` if it has ended.
+    /// `ESRCH` if the thread has ended.
     pub fn interrupt(&self) -> io::Result<()> {
         request(libc::PTRACE_INTERRUPT, self.thread, 0, 0)
     }
 
-    /// Waits for its next stop; `None` if there is none before the deadline.
+    /// Waits until the thread stops. Returns `None` if the thread does not stop before the deadline.
     ///
     /// # Errors
-    /// What `waitid` returns.
+    /// The error of `waitid`.
     pub fn wait(&self, deadline: Instant) -> io::Result<Option<Stop>> {
-        // No system call waits for a child with a time limit. A thread that only has a system call to make
-        // stops within microseconds; if we slept, it would stand still ten times as long as necessary.
+        // No system call waits for a child with a time limit, so we must ask again and again. A thread that
+        // only makes one system call stops within microseconds. If we slept between the questions, the thread
+        // would stay stopped ten times longer than necessary.
         let patience = Instant::now() + Duration::from_micros(300);
         loop {
             if let Some(stop) = self.look()? {
@@ -139,10 +143,10 @@ impl Tracee {
         }
     }
 
-    /// Waits for its next stop, however long that takes; `None` once `given_up` returns true.
+    /// Waits until the thread stops, however long that takes. Returns `None` once `given_up` returns true.
     ///
     /// # Errors
-    /// What `waitid` returns.
+    /// The error of `waitid`.
     pub fn wait_long(&self, given_up: impl Fn() -> bool) -> io::Result<Option<Stop>> {
         const LONGEST: Duration = Duration::from_millis(5);
         let mut pause = Duration::from_micros(50);
@@ -162,7 +166,7 @@ impl Tracee {
         let looking = libc::WNOHANG | libc::__WALL | libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
         let Some((code, status)) = wait_id(self.thread, looking)? else { return Ok(None) };
         if code != libc::CLD_TRAPPED && code != libc::CLD_STOPPED {
-            // A thread that has ended would stay as a zombie, since no other code waits for it.
+            // A thread that has ended would remain a zombie, because no other code waits for it.
             if !self.our_child {
                 wait_id(self.thread, libc::WNOHANG | libc::__WALL | libc::WEXITED)?;
             }
@@ -180,10 +184,10 @@ impl Tracee {
         }))
     }
 
-    /// Lets it run on, and delivers a signal if that is not 0.
+    /// Lets the thread continue, and delivers `signal` if it is not 0.
     ///
     /// # Errors
-    /// `ESRCH` if it is not stopped, or was killed.
+    /// `ESRCH` if the thread is not stopped, or was killed.
     pub fn resume(&self, how: Resume, signal: i32) -> io::Result<()> {
         let operation = match how {
             Resume::Freely => libc::PTRACE_CONT,
@@ -192,50 +196,51 @@ impl Tracee {
         request(operation, self.thread, 0, usize::try_from(signal).unwrap_or(0))
     }
 
-    /// Leaves it stopped together with its process, until the process is continued.
+    /// Leaves the thread stopped together with its process, until someone continues the process.
     ///
     /// # Errors
-    /// `EIO` if its process is not stopped, `ESRCH` if it was killed.
+    /// `EIO` if the process is not stopped, `ESRCH` if the thread was killed.
     pub fn stay_stopped(&self) -> io::Result<()> {
         request(PTRACE_LISTEN, self.thread, 0, 0)
     }
 
-    /// Stops tracing it. It must be stopped; it runs on, and gets a signal if that is not 0.
+    /// Ends the tracing of the thread, which must be stopped. The thread continues, and gets `signal` if it
+    /// is not 0.
     ///
     /// # Errors
-    /// `ESRCH` if it is not stopped, or was killed.
+    /// `ESRCH` if the thread is not stopped, or was killed.
     pub fn detach(mut self, signal: i32) -> io::Result<()> {
         self.detached = true;
         request(libc::PTRACE_DETACH, self.thread, 0, usize::try_from(signal).unwrap_or(0))
     }
 
-    /// Its general registers.
+    /// Reads the thread's general registers.
     ///
     /// # Errors
-    /// `ESRCH` if it is not stopped, or was killed.
+    /// `ESRCH` if the thread is not stopped, or was killed.
     pub fn registers(&self) -> io::Result<Registers> {
         let mut registers = MaybeUninit::<Registers>::zeroed();
         let mut vector =
             libc::iovec { iov_base: registers.as_mut_ptr().cast(), iov_len: size_of::<Registers>() };
         self.register_set(libc::PTRACE_GETREGSET, NT_PRSTATUS, &mut vector)?;
-        // SAFETY: plain integers, of which every value, zero too, is valid.
+        // SAFETY: the structure holds plain integers, and every value of these, even zero, is valid.
         Ok(unsafe { registers.assume_init() })
     }
 
-    /// Changes its general registers.
+    /// Changes the thread's general registers.
     ///
     /// # Errors
-    /// As [`Tracee::registers`].
+    /// See [`Tracee::registers`].
     pub fn set_registers(&self, registers: &Registers) -> io::Result<()> {
         let mut copy = *registers;
         let mut vector = libc::iovec { iov_base: (&raw mut copy).cast(), iov_len: size_of::<Registers>() };
         self.register_set(libc::PTRACE_SETREGSET, NT_PRSTATUS, &mut vector)
     }
 
-    /// Its floating-point and vector registers, in the layout of XSAVE.
+    /// Reads the thread's floating-point and vector registers, in the layout of XSAVE.
     ///
     /// # Errors
-    /// As [`Tracee::registers`]; `ENODEV` on processors without XSAVE.
+    /// See [`Tracee::registers`]; `ENODEV` on processors without XSAVE.
     pub fn extended_state(&self) -> io::Result<Vec<u8>> {
         let mut state = vec![0; EXTENDED_STATE_LIMIT];
         let mut vector = libc::iovec { iov_base: state.as_mut_ptr().cast(), iov_len: state.len() };
@@ -245,10 +250,11 @@ impl Tracee {
         Ok(state)
     }
 
-    /// Changes its floating-point and vector registers to what [`Tracee::extended_state`] gave.
+    /// Sets the thread's floating-point and vector registers to a state that [`Tracee::extended_state`]
+    /// returned.
     ///
     /// # Errors
-    /// As [`Tracee::extended_state`].
+    /// See [`Tracee::extended_state`].
     pub fn set_extended_state(&self, state: &[u8]) -> io::Result<()> {
         let mut copy = state.to_vec();
         let mut vector = libc::iovec { iov_base: copy.as_mut_ptr().cast(), iov_len: copy.len() };
@@ -265,12 +271,12 @@ impl Tracee {
         request(operation, self.thread, set, std::ptr::from_mut(vector) as usize)
     }
 
-    /// One of its seccomp filters, the last installed first. Needs `CAP_SYS_ADMIN` in the initial user
-    /// namespace; no filter may apply to us.
+    /// Reads one of the thread's seccomp filters. The thread's newest filter has index 0. This needs
+    /// `CAP_SYS_ADMIN` in the initial user namespace, and no filter may apply to us.
     ///
     /// # Errors
-    /// `ENOENT` beyond the last, `EACCES` without the right, `EINVAL` for a thread without filters, `EIO` if
-    /// the kernel cannot (`CONFIG_CHECKPOINT_RESTORE`).
+    /// `ENOENT` if the thread has fewer filters, `EACCES` without the capability, `EINVAL` if the thread has
+    /// no filters at all, `EIO` if the kernel cannot return filters (`CONFIG_CHECKPOINT_RESTORE`).
     pub fn seccomp_filter(&self, index: usize) -> io::Result<Vec<FilterInstruction>> {
         let length = count(PTRACE_SECCOMP_GET_FILTER, self.thread, index, 0)?;
         let mut program = vec![FilterInstruction::default(); length];
@@ -282,18 +288,19 @@ impl Tracee {
 impl Drop for Tracee {
     fn drop(&mut self) {
         if !self.detached {
-            // Fails if the thread runs; the kernel detaches it when our own thread ends.
+            // The call fails if the thread runs. Then the kernel detaches the thread when our own thread
+            // ends.
             let _ = request(libc::PTRACE_DETACH, self.thread, 0, 0);
         }
     }
 }
 
-/// Checks whether we may call ptrace(2), with a thread id that no kernel gives out.
+/// Checks whether we may call ptrace(2). The check uses a thread id that no kernel gives out.
 ///
 /// # Errors
-/// The error of a seccomp filter that applies to us.
+/// The error that a seccomp filter returns to us.
 pub fn is_callable() -> io::Result<()> {
-    // Above every PID that a kernel gives out (PID_MAX_LIMIT, 2^22).
+    // This number is above every PID that a kernel gives out (PID_MAX_LIMIT, 2^22).
     let Some(no_thread) = Pid::new(i32::MAX) else { return Ok(()) };
     match request(libc::PTRACE_SEIZE, no_thread, 0, 0) {
         Err(error) if error.raw_os_error() != Some(libc::ESRCH) => Err(error),
@@ -305,20 +312,21 @@ fn request(operation: libc::c_uint, thread: Pid, address: usize, data: usize) ->
     count(operation, thread, address, data).map(|_| ())
 }
 
-/// As [`request`], for operations whose result is a number.
+/// Like [`request`], for operations that return a number.
 fn count(operation: libc::c_uint, thread: Pid, address: usize, data: usize) -> io::Result<usize> {
-    // SAFETY: every operation used here reads or writes at most what its caller's `data` points to: a live
-    // value of the size that `address`, the value itself, or the kernel's earlier answer gives. None touches
-    // other memory of ours.
+    // SAFETY: no operation that we use reads or writes more of our memory than `data` points to. `data`
+    // points to a live value, and its size is given by `address`, by the value itself, or by what the kernel
+    // returned earlier.
     let result = unsafe { libc::ptrace(operation, thread.get(), address, data) };
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// The code and the status of a change; `None` if there is none. A thread that no longer exists has ended.
+/// The code and the status of a change of the thread; `None` if nothing has changed. If the thread no longer
+/// exists, we report that it has ended.
 fn wait_id(thread: Pid, options: libc::c_int) -> io::Result<Option<(i32, i32)>> {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     loop {
-        // SAFETY: `info` is a `siginfo_t` for the call to fill.
+        // SAFETY: `info` is a `siginfo_t` that the call fills.
         let result =
             unsafe { libc::waitid(libc::P_PID, thread.get().cast_unsigned(), info.as_mut_ptr(), options) };
         if result == 0 {
@@ -331,9 +339,9 @@ fn wait_id(thread: Pid, options: libc::c_int) -> io::Result<Option<(i32, i32)>> 
             _ => return Err(error),
         }
     }
-    // SAFETY: zeroed or filled, and plain integers both ways.
+    // SAFETY: the memory was zeroed, and the call may have filled it. It holds only plain integers.
     let info = unsafe { info.assume_init() };
-    // SAFETY: `waitid` filled in the fields of a child's change, or left zeros.
+    // SAFETY: `waitid` filled in the fields for a child's change, or left zeros there.
     let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
     Ok((pid != 0).then_some((info.si_code, status)))
 }

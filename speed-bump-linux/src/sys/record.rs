@@ -1,11 +1,11 @@
-//! Records of BPF programs, as bytes of a ring buffer.
+//! Reads the records that BPF programs write, from the bytes of a ring buffer.
 
-/// Reads a record from the start of `bytes`; `None` if there are too few.
+/// Reads a record from the start of `bytes`. Returns `None` if there are too few bytes.
 pub fn read<T: aya::Pod>(bytes: &[u8]) -> Option<T> {
     if bytes.len() < size_of::<T>() {
         return None;
     }
-    // SAFETY: there are enough bytes, and any bytes make a valid `Pod`.
+    // SAFETY: there are enough bytes, and all bytes make a valid `Pod`.
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 

@@ -1,6 +1,7 @@
-//! Duplicates descriptors of other processes: with the rights that the process has through them, and no more.
+//! Duplicates descriptors of other processes. The duplicate has the rights of the original descriptor, and no
+//! more.
 //!
-//! Opening /proc/PID/fd/N differs: it opens the file anew, with the rights of the process that opens.
+//! If we opened /proc/PID/fd/N, we would open the file anew, with our own rights.
 
 use std::{io, os::fd::OwnedFd};
 
@@ -20,14 +21,14 @@ const KCMP_FILES: libc::c_int = 2;
 /// The descriptors of a thread.
 #[derive(Debug)]
 pub struct Descriptors<'p> {
-    /// The thread's pidfd where the kernel has such; otherwise we use its process's.
+    /// The thread's pidfd, if the kernel has pidfds of threads; otherwise we use the process's pidfd.
     of_thread: Option<OwnedFd>,
     of_process: BorrowedFd<'p>,
 }
 
 impl<'p> Descriptors<'p> {
-    /// The descriptors of a thread of the process with this pidfd. `None` if the thread has a table of its
-    /// own and the kernel, before Linux 6.9, gives no access to it.
+    /// The descriptors of a thread; `process` is the pidfd of the thread's process. Returns `None` if the
+    /// thread has a table of its own that we cannot reach: kernels before Linux 6.9 do not let us.
     ///
     /// # Errors
     /// The error of `pidfd_open`.
@@ -44,21 +45,21 @@ impl<'p> Descriptors<'p> {
         }
     }
 
-    /// Duplicates a descriptor (`pidfd_getfd(2)`, Linux 5.6). Needs the right to trace.
+    /// Duplicates a descriptor (`pidfd_getfd(2)`, Linux 5.6). We need the right to trace the process.
     ///
     /// # Errors
-    /// `EBADF` if no descriptor has this number, `EPERM` without the right, `ENOSYS` under old seccomp
-    /// filters.
+    /// `EBADF` if no descriptor has this number, `EPERM` without the right, `ENOSYS` if an old seccomp filter
+    /// does not know the call.
     pub fn take(&self, number: i32) -> io::Result<OwnedFd> {
         let pidfd = self.of_thread.as_ref().map_or(self.of_process, |pidfd| pidfd.as_fd());
         Ok(pidfd_getfd(pidfd, number, PidfdGetfdFlags::empty())?)
     }
 }
 
-/// Whether two threads share one table of descriptors. Without kcmp(2) we assume that they do: every
-/// descriptor that we take is checked anyway.
+/// Whether two threads share one table of descriptors. Without kcmp(2) we assume that they do, because we
+/// check every descriptor that we take.
 fn are_shared(one: Pid, other: Pid) -> bool {
-    // SAFETY: compares two pointers of the kernel's; no memory of ours is touched.
+    // SAFETY: the call compares two pointers of the kernel, and touches no memory of ours.
     let result = unsafe { libc::syscall(libc::SYS_kcmp, one.get(), other.get(), KCMP_FILES, 0, 0) };
     result <= 0
 }
@@ -91,7 +92,7 @@ mod tests {
         let (told, hear) = mpsc::channel();
         let (finish, finished) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
-            // SAFETY: gives this thread a table of its own, which changes nothing for others.
+            // SAFETY: the call gives this thread a table of its own, which changes nothing for other threads.
             assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0);
             let (reader, mut writer) = io::pipe().unwrap();
             io::Write::write_all(&mut writer, b"only here").unwrap();
@@ -107,7 +108,7 @@ mod tests {
                 File::from(descriptors.take(number).unwrap()).read_exact(&mut text).unwrap();
                 assert_eq!(&text, b"only here");
             }
-            // Before Linux 6.9: refused.
+            // Kernels before Linux 6.9 refuse this.
             None => assert!(pidfd_open(getpid(), PIDFD_THREAD).is_err()),
         }
         drop(finish);

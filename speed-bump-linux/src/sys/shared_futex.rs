@@ -4,18 +4,18 @@ use std::{fs::File, io, sync::atomic::AtomicU32};
 
 use super::unread_map::UnreadMap;
 
-/// The first bytes of a shared file, mapped only so that its futexes have an address in this process. The
-/// kernel finds a futex by that address; touching the memory itself would be dangerous.
+/// The first bytes of a shared file. We map them only to give the file's futexes an address in this process,
+/// because the kernel finds a futex by its address. It would be dangerous to read or write the memory itself.
 #[derive(Debug)]
 pub struct FutexPage {
     map: UnreadMap,
 }
 
 impl FutexPage {
-    /// Maps the first `length` bytes.
+    /// Maps the first `length` bytes of a file.
     ///
     /// # Errors
-    /// What `mmap` returns.
+    /// The error of `mmap`.
     pub fn map(file: &File, length: usize) -> io::Result<Self> {
         Ok(Self { map: UnreadMap::new(file, 0, length)? })
     }
@@ -23,14 +23,15 @@ impl FutexPage {
     /// Wakes all threads that wait on the futex at this offset, in any process.
     ///
     /// # Errors
-    /// `InvalidInput` for an offset outside the page or not divisible by four; what `futex` returns.
+    /// `InvalidInput` for an offset that is outside the page or that four does not divide; otherwise the
+    /// error of `futex`.
     pub fn wake_all(&self, offset: usize) -> io::Result<()> {
         let fits = offset.checked_add(size_of::<AtomicU32>()).is_some_and(|end| end <= self.map.length());
         if !fits || !offset.is_multiple_of(align_of::<AtomicU32>()) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         // SAFETY: the kernel takes the address as a name, and neither reads nor writes there (futex(2),
-        // FUTEX_WAKE); an unmapped address is an error.
+        // FUTEX_WAKE). If nothing is mapped at the address, the call returns an error.
         let woken = unsafe {
             libc::syscall(libc::SYS_futex, self.map.address() + offset, libc::FUTEX_WAKE, i32::MAX)
         };
@@ -57,7 +58,7 @@ mod tests {
         let theirs = MmapOptions::new().len(4096).map_raw(&file).unwrap();
         let (woken, wakes) = mpsc::channel();
         let waiter = thread::spawn(move || {
-            // SAFETY: mapped, aligned, and the file keeps its length.
+            // SAFETY: the word is mapped and aligned, and the file keeps its length.
             let word = unsafe { &*theirs.as_ptr().add(8).cast::<AtomicU32>() };
             futex::wait(word, futex::Flags::empty(), 0, None).unwrap();
             woken.send(()).unwrap();

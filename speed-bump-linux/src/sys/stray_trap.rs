@@ -1,24 +1,27 @@
-//! SIGTRAPs that hardware breakpoints may cause, and that must not be delivered: they end most programs.
+//! Finds SIGTRAPs that hardware breakpoints may have caused. We must not deliver these signals, because they
+//! end most programs.
 //!
-//! A register of the processor, DR6, says which breakpoint was hit. On virtual machines it is sometimes lost:
-//! KVM before Linux 6.14 loads an old value when it handles an exit on its fast path (its change "KVM: x86:
-//! Load DR6 with guest value only before entering .vcpu_run() loop"). Without a cause in DR6, the kernel
-//! takes the exception for the instruction `int1` (arch/x86/kernel/traps.c, `exc_debug_user`: `icebp`), and
-//! sends a SIGTRAP. We saw it about once in five thousand hits.
+//! A register of the processor, DR6, says which breakpoint was hit. On virtual machines this register's value
+//! is sometimes lost. KVM before Linux 6.14 loads an old value when it handles an exit on its fast path. (The
+//! change that repaired this is "KVM: x86: Load DR6 with guest value only before entering .vcpu_run() loop".)
+//! If DR6 gives no cause, the kernel assumes that the program executed the instruction `int1`
+//! (arch/x86/kernel/traps.c, `exc_debug_user`: `icebp`), and sends a SIGTRAP. We saw this about once in five
+//! thousand hits.
 //!
-//! So we set breakpoints only in traced threads, which stop before a signal is delivered. Without the signal
-//! the thread executes the same instruction again, and hits the breakpoint again.
+//! So we set breakpoints only in traced threads: a traced thread stops before the kernel delivers a signal.
+//! If we do not deliver the signal, the thread executes the same instruction again, and hits the breakpoint
+//! again.
 
 use std::{io, time::Instant};
 
 use super::ptrace::{Resume, Stop, Tracee};
 use crate::units::VirtualAddress;
 
-/// The signal to deliver to a thread that stopped for `signal`: none if it comes from a breakpoint at one of
-/// these places.
+/// The signal to deliver to a thread that stopped for `signal`. Returns 0 if the signal comes from a
+/// breakpoint at one of these places.
 ///
 /// # Errors
-/// The thread is not stopped for a signal.
+/// The thread has not stopped for a signal.
 pub fn to_deliver(signal: i32, tracee: &Tracee, places: &[VirtualAddress]) -> io::Result<i32> {
     Ok(if is_stray(signal, tracee, places)? { 0 } else { signal })
 }
@@ -27,9 +30,9 @@ fn is_stray(signal: i32, tracee: &Tracee, places: &[VirtualAddress]) -> io::Resu
     Ok(signal == libc::SIGTRAP && tracee.trapped_at()?.is_some_and(|place| places.contains(&place)))
 }
 
-/// Drops such a signal if it is pending for a thread that is stopped for another reason. The breakpoints at
-/// these places must be gone. Returns a signal to deliver, or 0; `None` if the thread did not stop again in
-/// time.
+/// Drops a SIGTRAP from a breakpoint at one of these places, if one is pending. The thread is stopped for
+/// another reason, and these breakpoints must be gone. Returns a signal to deliver, or 0. Returns `None` if
+/// the thread did not stop again in time.
 ///
 /// # Errors
 /// The thread is not stopped.
@@ -41,7 +44,7 @@ pub fn drop_pending(
     if !tracee.is_pending(libc::SIGTRAP)? {
         return Ok(Some(0));
     }
-    // The kernel delivers signals that the thread itself raised first, and at once.
+    // The kernel first delivers the signals that the thread itself caused, and does so at once.
     tracee.resume(Resume::Freely, 0)?;
     let Some(Stop::Signal(signal)) = tracee.wait(deadline)? else { return Ok(None) };
     to_deliver(signal, tracee, places).map(Some)
@@ -59,7 +62,7 @@ mod tests {
     use super::*;
     use crate::units::Pid;
 
-    // The instruction for which the kernel takes an exception without a cause.
+    // For this instruction, the kernel takes an exception without a cause.
     std::arch::global_asm!(
         ".globl speed_bump_test_int1",
         "speed_bump_test_int1: .byte 0xf1",
@@ -71,7 +74,7 @@ mod tests {
         fn speed_bump_test_behind_int1();
     }
 
-    /// A traced child that waits for a byte, calls `act`, and ends when the pipe is closed.
+    /// A traced child. It waits for a byte, calls `act`, and ends when the pipe is closed.
     fn traced(act: impl Fn()) -> (Tracee, PipeWriter) {
         let (mut wait, go) = io::pipe().unwrap();
         // SAFETY: the child reads from a pipe, does what the test says, and ends without cleaning up.
@@ -82,7 +85,7 @@ mod tests {
             let began = wait.read_exact(&mut byte).is_ok();
             act();
             let ended = wait.read(&mut byte).is_ok();
-            // SAFETY: ends the child.
+            // SAFETY: the call ends the child.
             unsafe { libc::_exit(i32::from(!began || !ended)) }
         }
         (Tracee::seize(Pid::new(child).unwrap(), true).unwrap(), go)
@@ -94,13 +97,14 @@ mod tests {
 
     #[test]
     fn it_is_known_by_its_place() {
-        // SAFETY: raises SIGTRAP, which the parent does not let through, and returns.
+        // SAFETY: the call raises SIGTRAP, which the parent does not deliver, and then returns.
         let (tracee, mut go) = traced(|| unsafe { speed_bump_test_int1() });
         go.write_all(&[1]).unwrap();
         assert_eq!(next(&tracee), Stop::Signal(libc::SIGTRAP));
         let places = [speed_bump_test_int1, speed_bump_test_behind_int1]
             .map(|place: unsafe extern "C" fn()| VirtualAddress(place as usize as u64));
-        // Behind the instruction on Intel's processors; at it on AMD's under KVM, as measured.
+        // We measured the place: it is behind the instruction on Intel's processors, and at the instruction
+        // on AMD's under KVM.
         let place = tracee.trapped_at().unwrap().unwrap();
         let (here, elsewhere): (Vec<_>, Vec<_>) = places.into_iter().partition(|known| *known == place);
         assert_eq!((here.len(), elsewhere.len()), (1, 1), "{place}");
@@ -119,7 +123,7 @@ mod tests {
         let soon = || Instant::now() + Duration::from_secs(30);
         assert_eq!(drop_pending(&tracee, &[], soon()).unwrap(), Some(0));
         let pid = tracee.thread().get();
-        // SAFETY: sends our child a signal.
+        // SAFETY: the call sends a signal to our child.
         unsafe { libc::syscall(libc::SYS_tgkill, pid, pid, libc::SIGTRAP) };
         assert_eq!(drop_pending(&tracee, &[VirtualAddress(0)], soon()).unwrap(), Some(libc::SIGTRAP));
         tracee.resume(Resume::Freely, 0).unwrap();

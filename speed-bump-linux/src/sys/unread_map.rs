@@ -1,39 +1,40 @@
-//! Mappings that are never read or written: they give a place in a file an address in this process.
+//! Mappings that we never read or write. A mapping gives a place in a file an address in this process.
 //!
-//! Any process that may write the file may truncate it, and an access beyond its end raises SIGBUS. So this
-//! type gives no access to the memory.
+//! Any process that may write to the file may also truncate it, and an access beyond the end of the file
+//! raises SIGBUS. So this type gives no access to the memory.
 
 use std::{io, os::fd::AsFd};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// A part of a file, mapped.
+/// A mapped part of a file.
 #[derive(Debug)]
 pub struct UnreadMap {
-    /// Not a pointer, so that nothing is read through it.
+    /// The address is not a pointer, so that no code reads through it.
     address: usize,
     length: usize,
 }
 
 impl UnreadMap {
-    /// Maps `length` bytes of a file from `offset` on, a multiple of the size of a page.
+    /// Maps `length` bytes of a file, beginning at `offset`. `offset` is a multiple of the page size.
     ///
     /// # Errors
-    /// What `mmap` returns.
+    /// The error of `mmap`.
     pub fn new(file: impl AsFd, offset: u64, length: usize) -> io::Result<Self> {
-        // SAFETY: a new mapping at a place that the kernel chooses; no reference of ours ever leads to it.
+        // SAFETY: this makes a new mapping, and the kernel chooses its place. We never make a reference to
+        // it.
         let address = unsafe {
             mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, file.as_fd(), offset)?
         };
         Ok(Self { address: address.addr(), length })
     }
 
-    /// Its address.
+    /// The address of the mapping.
     pub fn address(&self) -> usize {
         self.address
     }
 
-    /// Its length in bytes, as requested.
+    /// The length in bytes that the caller asked for.
     pub fn length(&self) -> usize {
         self.length
     }
@@ -41,9 +42,9 @@ impl UnreadMap {
 
 impl Drop for UnreadMap {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, which nothing refers to.
+        // SAFETY: this is our own mapping, and nothing refers to it.
         let unmapped = unsafe { munmap(std::ptr::without_provenance_mut(self.address), self.length) };
-        // It fails only for memory that is not mapped, and this is.
+        // The call fails only for memory that is not mapped, and this memory is mapped.
         let _ = unmapped;
     }
 }

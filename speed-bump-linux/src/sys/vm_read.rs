@@ -1,20 +1,20 @@
-//! `process_vm_readv(2)`: reading another process's memory while it runs on.
+//! `process_vm_readv(2)`: reads another process's memory while the process runs.
 
 use std::io::{IoSlice, IoSliceMut};
 
 use crate::units::{Pid, VirtualAddress};
 
-/// The most parts of one call (`UIO_MAXIOV`, include/uapi/linux/uio.h).
+/// The most parts that one call can read (`UIO_MAXIOV`, include/uapi/linux/uio.h).
 pub const PARTS: usize = 1_024;
 
-/// Reads memory at an address. Returns how many bytes were read; 0 if nothing can be read: no such process,
-/// no right to read it, nothing mapped there.
+/// Reads memory at an address. Returns how many bytes were read. Returns 0 if nothing can be read: there is
+/// no such process, we have no right to read it, or nothing is mapped there.
 pub fn read(pid: Pid, address: VirtualAddress, buffer: &mut [u8]) -> usize {
     read_parts(pid, &[(address, buffer.len())], buffer)
 }
 
-/// Reads several parts of memory, one behind the other, into a buffer. Stops at the first part that cannot be
-/// read, and after [`PARTS`]. Returns how many bytes were read.
+/// Reads several parts of memory into a buffer, one behind the other. Stops at the first part that cannot be
+/// read, and after [`PARTS`] parts. Returns how many bytes were read.
 pub fn read_parts(pid: Pid, parts: &[(VirtualAddress, usize)], buffer: &mut [u8]) -> usize {
     let mut room = buffer.len();
     let mut remote = Vec::with_capacity(parts.len().min(PARTS));
@@ -25,8 +25,8 @@ pub fn read_parts(pid: Pid, parts: &[(VirtualAddress, usize)], buffer: &mut [u8]
         remote.push(libc::iovec { iov_base: std::ptr::without_provenance_mut(base), iov_len: length });
     }
     let mut local = [IoSliceMut::new(buffer)];
-    // SAFETY: `IoSliceMut` has the layout of `iovec` and points to memory that we may write for the whole
-    // call. The kernel checks the remote addresses; they are not of this process.
+    // SAFETY: `IoSliceMut` has the layout of `iovec`, and points to memory that we may write during the whole
+    // call. The kernel checks the remote addresses, which belong to another process.
     let read = unsafe {
         libc::process_vm_readv(
             pid.get(),

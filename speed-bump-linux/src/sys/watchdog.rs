@@ -1,10 +1,11 @@
-//! A watchdog that continues this process when it is stopped at a bad moment.
+//! A watchdog that continues this process if someone stops it at a bad moment.
 //!
-//! A thread of another process that we trace stays stopped as long as we are. SIGSTOP cannot be blocked, and
-//! Ctrl-Z stops all processes of a group. So a child in a group of its own checks whether we are stopped, and
-//! continues us. When the work is done, we stop ourselves, as the user wanted.
+//! While our process is stopped, a thread that we trace stays stopped, too. We cannot block SIGSTOP, and
+//! Ctrl-Z stops all processes of a group. So a child in a group of its own checks whether our process is
+//! stopped, and continues it. When the work is done, we stop our process, because the user wanted that.
 //!
-//! We do not notice if someone else continues us in between: then we stop once more than necessary.
+//! We do not notice if someone else continues our process in between. Then we stop it once more than
+//! necessary.
 
 use std::{
     fs::File,
@@ -16,19 +17,20 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use super::signals::Blocked;
 
-/// Time between two checks, in ns: how much longer than necessary a traced thread may be stopped.
+/// Time between two checks, in ns. A traced thread may be stopped longer than necessary by this time.
 const LOOK_EVERY: libc::c_long = 500_000;
 
-/// The watchdog, until this is dropped. The thread that started it must not end before.
+/// The watchdog runs until this value is dropped. The thread that started it must not end before.
 #[derive(Debug)]
 pub struct Watchdog {
     child: libc::pid_t,
-    /// The child writes a byte for each time that it continued us.
+    /// The child writes a byte here each time it has continued our process.
     continued: PipeReader,
 }
 
 impl Watchdog {
-    /// Starts to watch this process. `None` if the system allows no such child: then a stop is a stop.
+    /// Starts to watch this process. Returns `None` if the system does not allow the child: then a stopped
+    /// process stays stopped.
     pub fn start() -> Option<Self> {
         let started = Self::try_start();
         started
@@ -44,13 +46,15 @@ impl Watchdog {
         rustix::io::ioctl_fionbio(&tell, true)?;
         let own_state = File::open("/proc/thread-self/stat")?;
         let own = std::process::id().cast_signed();
-        // The child inherits the mask: Ctrl-Z does not stop it before it has left our process group.
+        // The child inherits the blocked signals, so Ctrl-Z does not stop the child before it has left our
+        // process group.
         let _quiet = Blocked::all();
-        // Registers are 64 bits wide, and so are arguments that the C library passes on as they are.
+        // Registers are 64 bits wide, and the C library passes these arguments on unchanged. So they must be
+        // 64 bits wide, too.
         let nothing = 0_usize;
-        // SAFETY: a fork whose child's end sends no signal, so that no other code takes it for a child of its
-        // own. The child of a program with threads may do what a signal handler may, and `watch` does no
-        // more.
+        // SAFETY: this is a fork whose child sends no signal when it ends, so other code does not take the
+        // child for its own. A program with several threads may do in a child only what it may do in a signal
+        // handler, and `watch` does no more.
         let child = unsafe { libc::syscall(libc::SYS_clone, nothing, nothing, nothing, nothing, nothing) };
         match libc::pid_t::try_from(child) {
             Ok(0) => watch(own, own_state.as_raw_fd(), tell.as_raw_fd()),
@@ -63,7 +67,7 @@ impl Watchdog {
 impl Drop for Watchdog {
     fn drop(&mut self) {
         let mut status = 0;
-        // SAFETY: our own child, which no other code waits for, and a valid pointer.
+        // SAFETY: this is our own child, which no other code waits for, and the pointer is valid.
         unsafe {
             libc::kill(self.child, libc::SIGKILL);
             while libc::waitpid(self.child, &raw mut status, libc::__WALL) == -1
@@ -71,17 +75,18 @@ impl Drop for Watchdog {
             {}
         }
         if matches!(self.continued.read(&mut [0]), Ok(1)) {
-            // Cannot fail: the process is our own.
+            // This cannot fail: the process is our own.
             let _ = kill_process(getpid(), Signal::STOP);
         }
     }
 }
 
-/// The watchdog's work, with all signals blocked: system calls only, and no allocation.
+/// The work of the watchdog, with all signals blocked. It makes only system calls, and allocates nothing.
 fn watch(watched: libc::pid_t, its_state: RawFd, tell: RawFd) -> ! {
-    // SAFETY: calls that a signal handler may make, with valid pointers. The descriptors that are closed
-    // belong to this child alone: it must hold nothing open for a process that may be killed. If the kernel
-    // lacks the call (before 5.9), all stay open until the thread that started the child ends.
+    // SAFETY: a signal handler may make these calls, and all pointers are valid. The closed descriptors
+    // belong to this child alone: it must hold nothing open, because someone may kill our process. If the
+    // kernel lacks the call (before 5.9), all descriptors stay open until the thread that started the child
+    // ends.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::setpgid(0, 0);
@@ -95,7 +100,7 @@ fn watch(watched: libc::pid_t, its_state: RawFd, tell: RawFd) -> ! {
     let pause = libc::timespec { tv_sec: 0, tv_nsec: LOOK_EVERY };
     let mut stat = [0_u8; 512];
     loop {
-        // SAFETY: as above.
+        // SAFETY: a signal handler may make these calls, too, and all pointers are valid.
         unsafe {
             if libc::getppid() != watched {
                 libc::_exit(0);
@@ -113,7 +118,7 @@ fn watch(watched: libc::pid_t, its_state: RawFd, tell: RawFd) -> ! {
     }
 }
 
-/// Whether the third field of a `stat` in /proc says that the thread is stopped, and not by a tracer.
+/// Reads the third field of a `stat` in /proc. Returns whether the thread is stopped, but not by a tracer.
 fn is_stopped(stat: &[u8]) -> bool {
     let name_ends = stat.iter().rposition(|byte| *byte == b')');
     name_ends.and_then(|end| stat.get(end + 2)) == Some(&b'T')

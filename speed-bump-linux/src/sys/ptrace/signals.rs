@@ -1,16 +1,17 @@
-//! The signals of a traced thread: the one that it stopped for, the pending ones, and the blocked ones.
+//! The signals of a traced thread: the signal that the thread stopped for, the pending signals, and the
+//! blocked ones.
 
 use std::{io, mem::MaybeUninit};
 
 use super::{Tracee, count, request};
 use crate::units::VirtualAddress;
 
-/// include/uapi/linux/ptrace.h
+/// From include/uapi/linux/ptrace.h.
 const PTRACE_PEEKSIGINFO: libc::c_uint = 0x4209;
-/// include/uapi/asm-generic/siginfo.h
+/// From include/uapi/asm-generic/siginfo.h.
 const SI_KERNEL: libc::c_int = 0x80;
 
-/// `struct ptrace_peeksiginfo_args`: which of the pending signals.
+/// `struct ptrace_peeksiginfo_args`: which of the pending signals to return.
 #[repr(C)]
 struct PeekArguments {
     offset: u64,
@@ -19,39 +20,41 @@ struct PeekArguments {
 }
 
 impl Tracee {
-    /// Whether a process sent the signal that the thread stopped for, or the thread raised it itself.
+    /// Whether a process sent the signal that the thread stopped for, or the thread sent it to itself.
     ///
     /// # Errors
-    /// As [`Tracee::registers`]; `EINVAL` if it did not stop for a signal.
+    /// See [`Tracee::registers`]; `EINVAL` if the thread did not stop for a signal.
     pub fn signal_was_sent(&self) -> io::Result<bool> {
-        // SI_USER, SI_QUEUE, SI_TKILL and their like are not positive (include/uapi/asm-generic/siginfo.h).
+        // SI_USER, SI_QUEUE, SI_TKILL and similar codes are not positive
+        // (include/uapi/asm-generic/siginfo.h).
         Ok(self.signal_info()?.si_code <= 0)
     }
 
-    /// The instruction at which the processor raised the SIGTRAP that the thread stopped for. `None` if the
-    /// processor did not raise it, or it is another signal.
+    /// The thread has stopped for a SIGTRAP; returns the instruction at which the processor raised it.
+    /// Returns `None` if the processor did not raise the signal, or if it is another signal.
     ///
     /// # Errors
-    /// As [`Tracee::signal_was_sent`].
+    /// See [`Tracee::signal_was_sent`].
     pub fn trapped_at(&self) -> io::Result<Option<VirtualAddress>> {
         let info = self.signal_info()?;
-        // `int3` has no address: SI_KERNEL (arch/x86/kernel/traps.c, `do_int3_user`).
+        // The SIGTRAP of `int3` has no address; its code is SI_KERNEL (arch/x86/kernel/traps.c,
+        // `do_int3_user`).
         let by_processor = info.si_signo == libc::SIGTRAP && (1..SI_KERNEL).contains(&info.si_code);
-        // SAFETY: the kernel fills in the address with these codes (kernel/signal.c, `force_sig_fault`).
+        // SAFETY: for these codes the kernel fills in the address (kernel/signal.c, `force_sig_fault`).
         Ok(by_processor.then(|| VirtualAddress(unsafe { info.si_addr() } as u64)))
     }
 
     fn signal_info(&self) -> io::Result<libc::siginfo_t> {
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
         request(libc::PTRACE_GETSIGINFO, self.thread, 0, info.as_mut_ptr() as usize)?;
-        // SAFETY: plain integers, zeroed or filled in.
+        // SAFETY: the structure holds plain integers, and was zeroed or filled in.
         Ok(unsafe { info.assume_init() })
     }
 
-    /// Whether a signal is pending for this very thread.
+    /// Whether a signal is pending for this one thread.
     ///
     /// # Errors
-    /// As [`Tracee::registers`].
+    /// See [`Tracee::registers`].
     pub fn is_pending(&self, signal: i32) -> io::Result<bool> {
         const AT_ONCE: usize = 8;
         let mut infos = [const { MaybeUninit::<libc::siginfo_t>::zeroed() }; AT_ONCE];
@@ -59,7 +62,7 @@ impl Tracee {
         loop {
             let (address, data) = (&raw const from as usize, infos.as_mut_ptr() as usize);
             let found = count(PTRACE_PEEKSIGINFO, self.thread, address, data)?;
-            // SAFETY: plain integers, zeroed or filled in.
+            // SAFETY: the structure holds plain integers, and was zeroed or filled in.
             let is_it =
                 |info: &MaybeUninit<libc::siginfo_t>| unsafe { info.assume_init() }.si_signo == signal;
             if infos.iter().take(found).any(is_it) {
@@ -72,21 +75,21 @@ impl Tracee {
         }
     }
 
-    /// The signals that it blocks, a bit each; inside `sigsuspend` and the like, those that it blocked
-    /// before.
+    /// The signals that the thread blocks, one bit for each. Inside `sigsuspend` and similar calls, this is
+    /// the set that the thread blocked before the call.
     ///
     /// # Errors
-    /// As [`Tracee::registers`].
+    /// See [`Tracee::registers`].
     pub fn signal_mask(&self) -> io::Result<u64> {
         let mut mask = 0_u64;
         request(libc::PTRACE_GETSIGMASK, self.thread, size_of::<u64>(), &raw mut mask as usize)?;
         Ok(mask)
     }
 
-    /// Changes the signals that it blocks.
+    /// Changes the set of signals that the thread blocks.
     ///
     /// # Errors
-    /// As [`Tracee::registers`].
+    /// See [`Tracee::registers`].
     pub fn set_signal_mask(&self, mask: u64) -> io::Result<()> {
         request(libc::PTRACE_SETSIGMASK, self.thread, size_of::<u64>(), &raw const mask as usize)
     }
