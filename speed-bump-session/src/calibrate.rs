@@ -43,9 +43,9 @@ use stubs::Stub;
 /// The delay for measuring the constant surplus of a delay: long enough that the loop runs, and short enough
 /// for a fast start.
 const TRIAL_DELAY: Nanos = Nanos(3_000);
-/// How often each stub is called. The median call counts. Each call is timed on its own: if a busy thread
-/// shares the processor and preempts us every 50 us, it disturbs nearly every batch of calls, but only few
-/// single calls.
+/// How often we call each stub. The median call counts. We time each call on its own. If a busy thread shares
+/// the processor and preempts us every 50 us, it disturbs nearly every batch of calls, but only few single
+/// calls.
 const CALLS: usize = 200;
 /// How often these calls are repeated. The smallest median counts: other users of the machine can only add
 /// time.
@@ -171,8 +171,8 @@ pub fn check(
 /// moment to the next.
 ///
 /// If a cost is within these bounds, the lower one counts. Other users of the machine can only add to a cost,
-/// and the processor of a virtual machine runs at half its speed at times. With a cost from such a time,
-/// delays would be too short.
+/// and the processor of a virtual machine sometimes runs at half its speed. If we used a cost that we
+/// measured at a slow time, delays would be too short.
 fn is_off(kind: SiteKind, kept: Nanos, measured: Nanos) -> bool {
     let noise = if kind == SiteKind::SingleStep { kept.0 / 2 } else { kept.0 / 16 + 30 };
     measured.0.saturating_add(noise) < kept.0 || measured.0 > kept.0.saturating_mul(2).saturating_add(noise)

@@ -1,9 +1,9 @@
 //! The protocol by which programs control sessions, and its sockets. Each request and each answer is a line
 //! of JSON. docs/agent.md describes them. The schema is [`SCHEMA`].
 //!
-//! `running` answers requests about a running session: those of the program that started the session through
-//! `agent`, and those of other tools, which come through the session's socket (`server`, `client`). The
-//! sockets are in [`FOLDER`], which only its owner may use. We also check who connects.
+//! `running` answers requests about a running session. Some requests come through `agent` from the program
+//! that started the session. Others come from other tools through the session's socket (`server`, `client`).
+//! The sockets are in [`FOLDER`], which only its owner may use. We also check who connects.
 
 pub mod answer;
 pub mod choice;

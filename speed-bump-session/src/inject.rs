@@ -2,10 +2,10 @@
 //! helper from a memory file, calls the helper's install function, and goes on.
 //!
 //! Nothing is written to a disk, no code of the process changes, and only the borrowed thread is stopped.
-//! Each step is in a file: what forbids injecting (`preflight`), which symbols the process has (`symbols`),
-//! whether the helper is already there (`resident`), which thread to borrow (`threads`, `borrow`,
-//! `safe_point`, `calls`, `returns`), and what the thread runs (`remote_call`). `trial` does the steps that
-//! stop no thread, and returns whether the others would be tried.
+//! Each step is in a file. `preflight` finds what forbids injecting, `symbols` finds the symbols of the
+//! process, and `resident` finds a helper that is already there. `threads`, `borrow`, `safe_point`, `calls`
+//! and `returns` choose and borrow a thread. `remote_call` makes the thread run our calls. `trial` does the
+//! steps that stop no thread, and returns whether we would try the others.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -148,9 +148,9 @@ pub fn inject(
     })
 }
 
-/// Injects with a thread that the caller already traces. It must be stopped between two instructions of the
-/// program, where loading a library cannot disturb anything. `ready` is called before the thread goes on.
-/// Afterwards we no longer trace it. Must be called on the thread that traces.
+/// Injects with a thread that the caller already traces. The thread must be stopped between two instructions
+/// of the program, where loading a library cannot disturb anything. We call `ready` before the thread goes
+/// on. Afterwards we no longer trace the thread. The caller must be the tracing thread.
 ///
 /// # Errors
 /// [`InjectError`]. The process goes on unchanged, and is not traced any more.
@@ -311,8 +311,8 @@ impl Injection<'_> {
         let image = here.metadata().map_err(|source| self.system("examining the image", source))?;
         let image = FileIdentity::by_stat(&image);
         let regions = self.process.regions()?;
-        // Only the low half of the handle is known. It is zero for a valid handle only once in 2^28 times.
-        // The mappings show whether the image was loaded.
+        // We know only the low half of the handle. For a valid handle, this half is zero only once in 2^28
+        // times. The mappings show whether the image was loaded.
         let text = regions
             .iter()
             .find(|region| region.executable && (region.device, region.inode) == (image.device, image.inode))

@@ -1,11 +1,11 @@
 //! Starts a command, and holds each program that it executes before the first instruction.
 //!
-//! The command is our child. It waits until one of our threads traces it, and then executes its program. At
-//! each exec we let the process run to the program's entry point. There the dynamic linker has mapped and
-//! relocated everything that the program is linked with, but no code of the program or of Python has run. The
-//! receiver of this module's [events](CommandEvent) decides what happens then. We follow programs that
-//! execute others (`env`, `nice`, `sh -c 'exec …'`, scripts). We do not follow a program into which the
-//! helper was loaded: a process has one tracer at a time, and the user may want to debug it.
+//! The command is our child. The child waits until one of our threads traces it, and then executes its
+//! program. At each exec we let the process run to the program's entry point. There the dynamic linker has
+//! mapped and relocated everything that the program is linked with, but no code of the program or of Python
+//! has run. The receiver of this module's [events](CommandEvent) decides what happens then. We follow
+//! programs that execute others (`env`, `nice`, `sh -c 'exec …'`, scripts). We do not follow a program into
+//! which the helper was loaded: a process has one tracer at a time, and the user may want to debug it.
 //!
 //! If we are killed, the kernel detaches from the command, which goes on without a tracer.
 
@@ -41,11 +41,11 @@ use crate::{
 pub enum CommandEvent {
     /// A program is stopped at its entry point.
     AtEntry(StoppedProgram),
-    /// A program was not stopped at its entry point, for this reason. It runs.
+    /// We did not stop a program at its entry point, for this reason. The program runs.
     NotHeld(String),
 }
 
-/// The source of the events. It ends when we no longer follow the command.
+/// The source of the events. This source ends when we no longer follow the command.
 pub type CommandEvents = UnboundedReceiver<CommandEvent>;
 
 /// Asks the tracer to detach from the command.
@@ -94,7 +94,8 @@ struct Outcome {
     held: Option<mpsc::SyncSender<()>>,
 }
 
-/// A program with the helper. It stays stopped until this is dropped. We do not follow it any more.
+/// A program with the helper. The program stays stopped until this value is dropped. We do not follow the
+/// program any more.
 #[derive(Debug)]
 pub struct Held(#[expect(dead_code, reason = "dropping it is what it is for")] Option<mpsc::SyncSender<()>>);
 

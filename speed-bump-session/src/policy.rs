@@ -197,8 +197,9 @@ impl PolicyTable {
         (is_python && self.choice.delays_in_helper()).then_some(EngineKind::Helper)
     }
 
-    /// The different delays for which helpers need signals. A helper that delays without a trap needs none.
-    /// But if the BPF programs cannot spin for long, they must know these delays too.
+    /// The different delays that helpers must make when they get a signal. A helper that delays without a
+    /// trap needs no signal. But if the BPF programs cannot spin for long, helpers must know these delays
+    /// too.
     pub fn signalled(&self, form: Form) -> BTreeSet<Nanos> {
         let needs_none = |target| form.longest_spin().is_none() && self.in_helper(target).is_some();
         let of_targets = (0..).map(TargetIndex).zip(&self.doses).map(|(target, dose)| (target, dose.delay));

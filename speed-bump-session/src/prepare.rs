@@ -72,7 +72,7 @@ pub struct Request {
     pub strict: bool,
     /// Whether the targets are a guess: then the session does not report which of them select nothing.
     pub is_guess: bool,
-    /// With the engine `kmod`: whether upstream's module is accepted.
+    /// For the engine `kmod`: whether the user accepts upstream's module.
     pub accept_upstream_module: bool,
 }
 
@@ -143,8 +143,8 @@ impl Prepared {
         Self::of_processes_knowing(pids, request, purpose, &KnownFunctions::default())
     }
 
-    /// As [`of_processes`](Self::of_processes). Takes the functions of a file from `known` if they are there,
-    /// and otherwise adds them.
+    /// Like [`of_processes`](Self::of_processes). This takes the functions of a file from `known` if they are
+    /// there, and otherwise adds them.
     ///
     /// # Errors
     /// See [`PrepareError`].
@@ -196,8 +196,8 @@ impl Prepared {
     }
 }
 
-/// A notice for each running session that covers one of these processes, or, with `children`, one of their
-/// descendants. Sessions that do not answer are left out.
+/// A notice for each running session that covers one of these processes. With `children`, this includes
+/// sessions that cover one of their descendants. Sessions that do not answer are left out.
 fn other_sessions(processes: &[Process], children: bool) -> Vec<Notice> {
     let sessions = sessions().unwrap_or_else(|error| {
         tracing::debug!("it is not known which other sessions run: {error}");
@@ -221,8 +221,8 @@ fn other_sessions(processes: &[Process], children: bool) -> Vec<Notice> {
 /// The most files for `__main__`: more than any service has scripts.
 const MAIN_FILES: usize = 64;
 
-/// Patterns for the scripts that the processes run. For a process that runs none (such as `sh -c`): those of
-/// its descendants.
+/// Patterns for the scripts that the processes run. If a process runs no script (such as `sh -c`), we take
+/// the scripts of its descendants.
 fn main_files(processes: &[Process]) -> Vec<String> {
     let mut globs: Vec<String> = Vec::new();
     for process in processes {

@@ -34,8 +34,8 @@ use stub::StubError;
 /// How long the helper may wait for the interpreter's lock and compare the loaded functions with the targets,
 /// before we give up. Programs can hold the lock for seconds in calls of C code that do not release it.
 pub const INTERPRETER_PATIENCE: Duration = Duration::from_secs(10);
-/// How long we wait for the helper to leave. It checks for commands every 200 ms, and at once when we wake
-/// it. Then it needs the interpreter's lock.
+/// How long we wait for the helper to leave. The helper checks for commands every 200 ms, and at once when we
+/// wake it. Then it needs the interpreter's lock.
 pub const LEAVING_PATIENCE: Duration = Duration::from_secs(1);
 /// How long we wait for the helper of a killed tool to leave.
 const RESIDENT_PATIENCE: Duration = Duration::from_millis(1_500);
@@ -123,7 +123,7 @@ pub struct HelperSetup {
     pub stub: SiteKind,
     /// How long a thread may take to reach a safe point.
     pub timeout: Duration,
-    /// The heartbeat of this tool. Without it the helpers leave.
+    /// The heartbeat of this tool. Without a heartbeat the helpers leave.
     pub heartbeat: Arc<Heartbeat>,
     /// The signals that helpers handle, and how long they spin on each.
     pub signals: Arc<[(u32, Nanos)]>,
@@ -176,9 +176,9 @@ impl HelperSetup {
         Ok(presence)
     }
 
-    /// Injects the helper into a program that has not executed any instruction. Its only thread is stopped,
-    /// and the calling thread traces it. The helper starts its work when Python starts. `ready` is called
-    /// with the result before the program runs. Afterwards the program is no longer traced.
+    /// Injects the helper into a program that has not executed any instruction. The program's only thread is
+    /// stopped, and the calling thread traces it. The helper starts its work when Python starts. We call
+    /// `ready` with the result before the program runs. Afterwards we no longer trace the program.
     ///
     /// # Errors
     /// The helper could not be injected. The program runs unchanged, and `ready` was not called.

@@ -55,8 +55,8 @@ const LOOK_AGAIN: Nanos = Nanos(1_000_000_000);
 const WAITS: u64 = 10;
 /// The most processes that we sample.
 const PROCESSES: usize = 1_024;
-/// The most processor time for one sample of all stacks. Threads for which there was no time come first in
-/// the next sample.
+/// The most processor time for one sample of all stacks. If there was no time for some threads, these come
+/// first in the next sample.
 const LONGEST: Nanos = Nanos(250_000_000);
 /// The sampling thread has real-time priority as long as no sample has taken more processor time than this.
 const BRIEF: Nanos = Nanos(10_000_000);
@@ -163,8 +163,9 @@ impl Pace {
     }
 }
 
-/// The interval with which sampling takes no more than allowed. With the present interval it took `share` of
-/// a processor. The interval never becomes shorter again: what has cost too much once may do so again.
+/// The interval with which sampling takes no more than allowed. With the present interval, sampling took
+/// `share` of a processor. The interval never becomes shorter again: what has cost too much once may do so
+/// again.
 fn paced(interval: Nanos, share: f64) -> Nanos {
     if share <= MAX_COST {
         return interval;

@@ -79,7 +79,7 @@ pub struct Target {
     pub frequency: Option<NonZeroU64>,
     /// The callers that the target is restricted to; `None`: it selects calls from everywhere.
     pub caller: Option<Caller>,
-    /// The name in reports. No other target of the file has the same.
+    /// The name in reports. No two targets of the file have the same name.
     ///
     /// If the line gives no id, it is the pattern and the caller. ` (line N)` follows if an earlier line has
     /// that id.
@@ -95,7 +95,7 @@ pub struct Exclusion {
     pub line: usize,
     /// The line, without white space at either end.
     pub text: String,
-    /// The kind of the targets from which it excludes functions.
+    /// The kind of the targets. The exclusion removes functions from these targets.
     pub kind: TargetKind,
     /// How the kind was determined.
     pub kind_reason: KindReason,

@@ -1,8 +1,7 @@
 //! Finds separate debug files by build id and by `.gnu_debuglink`, below the process's root. Checks that they
 //! belong to the file.
 //!
-//! The places are those of the GDB manual, "Debugging Information in Separate Files". We do not use
-//! debuginfod.
+//! The places are from the GDB manual, "Debugging Information in Separate Files". We do not use debuginfod.
 
 use std::{
     io,

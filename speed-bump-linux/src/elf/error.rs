@@ -42,7 +42,7 @@ pub enum ElfErrorKind {
         /// The size of the file in bytes.
         length: u64,
     },
-    /// The file is ELFCLASS32, as those of x32 are too.
+    /// The file is ELFCLASS32; files of x32 are, too.
     #[error("is a 32-bit file; only 64-bit processes are supported")]
     Class32,
     /// The file is ELFDATA2MSB.

@@ -1,8 +1,8 @@
 //! Finds the code that an IFUNC resolved to in a process, from the slots that the dynamic loader has filled.
 //!
-//! Only slots for callers of the function have the address that the resolver chose: an `IRELATIVE` slot for
-//! callers in the function's own file, a `JUMP_SLOT` or `GLOB_DAT` slot for callers in other files. If a
-//! function was never called, no slot may be filled, and there is no result.
+//! Only slots for callers of the function have the address that the resolver chose. This is an `IRELATIVE`
+//! slot for callers in the function's own file, and a `JUMP_SLOT` or `GLOB_DAT` slot for callers in other
+//! files. If nobody has called the function yet, perhaps no slot is filled, and there is no result.
 
 use std::io;
 
@@ -33,10 +33,11 @@ pub type ReadMemory<'r> = &'r dyn Fn(VirtualAddress, &mut [u8]) -> io::Result<()
 
 /// Finds the code that an IFUNC resolved to in a process.
 ///
-/// `modules[home]` is the file that defines `function`. The others are the other files of the process (its
-/// executable and libraries), in any order. Returns an address in the process. Mostly it is a function in
-/// `home`, sometimes one in the vDSO (such as glibc's `time`), which is no file and cannot be probed. `None`
-/// if no slot is filled yet, or no module calls the function.
+/// `modules[home]` is the file that defines `function`. The other modules are the other files of the process
+/// (its executable and libraries), in any order. Returns an address in the process. Mostly this is the
+/// address of a function in `home`. Sometimes it is the address of a function in the vDSO (such as glibc's
+/// `time`), which is no file and cannot have probes. Returns `None` if no slot is filled yet, or no module
+/// calls the function.
 ///
 /// # Errors
 /// [`ElfError`] if the relocations of `home` cannot be read. If another module or the memory of a slot cannot

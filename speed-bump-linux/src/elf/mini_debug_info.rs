@@ -1,7 +1,7 @@
 //! `.gnu_debugdata`: an ELF file that contains only a symbol table, compressed with xz in a stripped file.
 //!
-//! The formats are those of the GDB manual, "Debugging information in a special section", of the xz file
-//! format 1.2.1, and of LZMA2.
+//! The formats are from the GDB manual ("Debugging information in a special section"), the xz file format
+//! 1.2.1, and LZMA2.
 
 use super::{
     error::{ElfError, ElfErrorKind},

@@ -99,7 +99,7 @@ impl SymbolName {
         demangle(&self.text).into_iter().next()
     }
 
-    /// `name@version`. For a default version, also `name@@version`, as both are in use.
+    /// The names `name@version`, and for a default version also `name@@version`, because both are in use.
     fn versioned(&self) -> impl Iterator<Item = String> {
         self.version.iter().flat_map(|version| {
             let separators: &[&str] = if version.default { &["@@", "@"] } else { &["@"] };

@@ -117,8 +117,8 @@ impl Segments {
         self.0.iter().filter(|segment| segment.executable).find_map(|segment| segment.address_of(offset))
     }
 
-    /// The load bias that follows from a line of `/proc/PID/maps`. `start` and `offset` are those of the
-    /// line; `executable` is whether it has an `x`.
+    /// The load bias that follows from a line of `/proc/PID/maps`. `start` and `offset` are from this line,
+    /// and `executable` says whether the line has an `x`.
     ///
     /// The kernel maps whole pages, so a line may begin up to a page before its segment. The loader splits
     /// segments (RELRO), so a line may also begin inside a segment. If two segments of one kind share a page

@@ -183,7 +183,7 @@ impl<'c> Tables<'c> {
         self.limited((offset, size), TABLE_LIMIT, what)
     }
 
-    /// As [`bytes`](Self::bytes), but with its own limit.
+    /// Like [`bytes`](Self::bytes), but with another limit.
     pub(super) fn limited(
         &self,
         (offset, size): (u64, u64),

@@ -1,7 +1,8 @@
 //! Finds the offset of a member in a structure of the kernel, from BTF (Documentation/bpf/btf.rst).
 //!
-//! Reads only what is needed for this. (aya-obj's reader does not give access to members; the general readers
-//! on crates.io are LGPL or little used.) Any input is safe: sizes are checked, and recursion is bounded.
+//! This module reads only what it needs for that. (aya-obj's reader does not give access to members. The
+//! general readers on crates.io are LGPL or little used.) Any input is safe: we check sizes, and limit
+//! recursion.
 
 /// Why a member's offset was not found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -53,7 +53,7 @@ pub struct KernelFacts {
     pub ptrace_scope: Option<i32>,
     /// The kernel's lockdown; `None` if it has none or does not show it.
     pub lockdown: Option<Lockdown>,
-    /// Whether our PIDs are those of the initial PID namespace.
+    /// Whether we are in the initial PID namespace.
     pub initial_pid_namespace: Option<bool>,
 }
 

@@ -1,11 +1,11 @@
-//! Whether we are in the machine's own namespaces or in those of a container.
+//! Whether we are in the machine's own namespaces or in a container's.
 
 use std::os::unix::fs::MetadataExt;
 
 /// A kind of namespace that we check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Namespace {
-    /// BPF programs see PIDs of the initial PID namespace. In another namespace, our own PIDs are different.
+    /// BPF programs see PIDs of the initial PID namespace. In another namespace, we see other PIDs.
     Pid,
     /// Capabilities apply to the whole kernel only in the initial user namespace.
     User,

@@ -22,7 +22,7 @@ pub struct Privileges {
 /// How uprobes are attached. This decides which capabilities we need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachBy {
-    /// With a perf event for each site.
+    /// One perf event for each site.
     PerfEvent,
     /// With one link for many sites (`uprobe_multi`, 6.6). CAP_BPF and CAP_PERFMON are then enough in all
     /// kernels.

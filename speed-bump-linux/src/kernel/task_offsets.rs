@@ -45,7 +45,7 @@ pub struct TaskOffsets {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TaskOffsetsError {
-    /// Our PIDs are not those of the kernel.
+    /// We see other PIDs than the kernel uses.
     #[error(
         "the tool is in a container's PID namespace, where the kernel gives BPF programs other PIDs than it \
          gives the tool; run in the machine's own (docker: --pid=host)"
@@ -79,7 +79,7 @@ impl From<BtfError> for TaskOffsetsError {
 }
 
 impl TaskOffsets {
-    /// Reads the running kernel's offsets. Fails if our PIDs are not those of the kernel.
+    /// Reads the running kernel's offsets. Fails if we see other PIDs than the kernel uses.
     ///
     /// # Errors
     /// See [`TaskOffsets::read`]. Also fails in a container's PID namespace.

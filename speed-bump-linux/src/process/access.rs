@@ -1,5 +1,4 @@
-//! Why the kernel forbids inspecting a process. The rules are those of ptrace(2), "Ptrace access mode
-//! checking".
+//! Why the kernel forbids inspecting a process. The rules are from ptrace(2), "Ptrace access mode checking".
 //!
 //! The kernel decides, by refusing an open. This module only finds out which rule applied, to tell the user
 //! the way out. [`denial`] is a pure function of the facts.

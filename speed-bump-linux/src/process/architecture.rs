@@ -7,7 +7,7 @@ use object::elf;
 /// Why a program cannot be probed.
 #[derive(Debug)]
 pub enum ArchitectureError {
-    /// The program is 32-bit, as those of x32 are too.
+    /// The program is 32-bit; programs of x32 are, too.
     ThirtyTwoBit {
         /// The name of its architecture.
         machine: String,

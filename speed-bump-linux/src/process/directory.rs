@@ -25,7 +25,7 @@ use super::{ProcessError, stat::Stat, status::Status};
 use crate::units::Pid;
 
 /// The most bytes of `maps` that we read. A process has at most 65,530 mappings, unless root raises the limit
-/// (vm.max_map_count), with about 120 bytes each. With names of 4 KiB, it would be 270 MiB.
+/// (vm.max_map_count). Each takes about 120 bytes. If all names had 4 KiB, `maps` would have 270 MiB.
 const MAPS_LIMIT: u64 = 32 << 20;
 /// The most bytes of any other file that we read: enough for a list of 130,000 children, or for a `status`
 /// with 65,536 groups, which is the kernel's maximum.

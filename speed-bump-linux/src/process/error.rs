@@ -83,7 +83,7 @@ pub enum ProcessError {
         /// The requested PID.
         pid: Pid,
     },
-    /// The process runs a 32-bit program, as those of x32 are too.
+    /// The process runs a 32-bit program; programs of x32 are 32-bit, too.
     #[error(
         "process {pid} runs the 32-bit program {} ({machine}): only 64-bit programs can be \
          slowed", .path.display()

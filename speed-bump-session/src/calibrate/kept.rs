@@ -68,7 +68,7 @@ struct Contents {
     key: Key,
     form: Form,
     costs: Vec<SiteCost>,
-    /// For the way into a trap, and for the way back.
+    /// One for the way into a trap, and one for the way back.
     coldness: [KeptColdness; Coldness::WAYS],
     nop5_survives_forks: bool,
     signal: Option<Nanos>,

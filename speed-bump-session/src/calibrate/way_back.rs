@@ -15,8 +15,8 @@ const DELAYS: [(Nanos, usize); GROUPS] =
     [(TRIAL_DELAY, 96), (Nanos(100_000), 64), (Nanos(500_000), 40), (Nanos(2_000_000), 24)];
 
 impl Bench {
-    /// Measures the way back. The cost of the way in must be known already. Uses the function after those of
-    /// the stubs, whose counters are still empty.
+    /// Measures the way back. We must already know the cost of the way in. This uses the function that comes
+    /// after the stubs' functions and whose counters are still empty.
     pub(super) fn way_back(&mut self) -> Result<Coldness, CalibrateError> {
         let Some((site, stub, unprobed)) = self.everyday() else { return Ok(Coldness::default()) };
         let function = u32::try_from(self.stubs.len()).unwrap_or(u32::MAX);

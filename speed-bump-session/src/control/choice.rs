@@ -24,8 +24,8 @@ pub(crate) struct Chosen {
     pub(crate) functions: usize,
 }
 
-/// The doses that a line sets. If targets have the line's pattern, it sets their doses; otherwise those of
-/// the functions that it selects.
+/// The doses that a line sets. If targets have the line's pattern, the line sets their doses; otherwise it
+/// sets the doses of the functions that it selects.
 ///
 /// # Errors
 /// The line sets no dose, or matches nothing in the session.

@@ -61,8 +61,8 @@ pub struct Changed {
     pub delay_ns: Vec<u64>,
 }
 
-/// Changes a session: that of the tool with this PID, or, with `None`, the only session. `line` is a pattern
-/// with options, as in a targets file. To drop targets, it is their pattern or id.
+/// Changes a session: the session of the tool with this PID, or, with `None`, the only session. `line` is a
+/// pattern with options, as in a targets file. To drop targets, `line` is their pattern or id.
 ///
 /// # Errors
 /// There is no such session, or it refuses the change.
@@ -118,7 +118,7 @@ fn ask<T: for<'a> Deserialize<'a>>(place: &Place, pid: Pid, ask: &Ask) -> Result
     }
     let stream = match UnixStream::connect(&path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            // No process listens there any more: it was killed.
+            // No process listens on this socket any more: someone killed the tool.
             let _ = fs::remove_file(&path);
             return Err(ControlError::NoSession { pid });
         }

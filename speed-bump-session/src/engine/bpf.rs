@@ -93,7 +93,7 @@ pub fn processors() -> u32 {
     *PROCESSORS
 }
 
-/// How processes are held after an exec until we trace them. By default they are not held.
+/// How we hold processes after an exec until we trace them. By default we do not hold them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hold {
     /// The longest time for which a process is held.
@@ -127,7 +127,7 @@ pub struct BpfEngine {
 impl BpfEngine {
     /// Loads the object, with maps of these sizes. Attaches nothing and delays nothing.
     ///
-    /// `offsets` are those of the running kernel; `None` if processes need not be followed.
+    /// `offsets` are the offsets of the running kernel; `None` if we need not follow processes.
     ///
     /// # Errors
     /// We lack a privilege, the kernel lacks something that the programs need, or memory is short.

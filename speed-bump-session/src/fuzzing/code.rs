@@ -60,8 +60,8 @@ pub fn site(bytes: &[u8]) {
     }
 }
 
-/// Any bytes as a seccomp filter. It judges a call of which all arguments are known, and one of which they
-/// are not.
+/// Any bytes as a seccomp filter. The filter judges a call with all its arguments known, and a call with none
+/// known.
 pub fn seccomp_filter(bytes: &[u8]) {
     let (words, _) = bytes.as_chunks::<8>();
     let program: Vec<_> = words

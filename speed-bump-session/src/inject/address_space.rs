@@ -1,5 +1,5 @@
-//! The memory of the program that a process runs now. It never reaches a program that the process executes
-//! later.
+//! The memory of the program that a process runs now. This value never reaches a program that the process
+//! executes later.
 //!
 //! Facts about a program, such as the address of its C library, hold for that program only. An open
 //! /proc/PID/mem also belongs to the program: once the process has executed another one, nothing can be read

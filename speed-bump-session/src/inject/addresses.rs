@@ -9,8 +9,8 @@ use crate::{
     units::Bytes,
 };
 
-/// What loading takes besides the control block: the helper's image, the stack of its thread (1 MiB), and
-/// memory that the dynamic loader and the C library allocate. In bytes.
+/// The bytes that loading takes besides the control block: the helper's image, the stack of its thread (1
+/// MiB), and memory that the dynamic loader and the C library allocate.
 const FIXED: u64 = 4 << 20;
 /// We divide the address space that is left by this, and take at most the result.
 const PART: u64 = 2;
@@ -35,8 +35,8 @@ impl Limit {
         Ok(Some(Self { limit, left: Bytes(limit.0.saturating_sub(taken.0)) }))
     }
 
-    /// The largest block for which the helper may reserve address space. It is a power of two, as the helper
-    /// reserves powers of two.
+    /// The largest block for which the helper may reserve address space. The block is a power of two, because
+    /// the helper reserves powers of two.
     fn block(self) -> u64 {
         let most = (self.left.0 / PART).saturating_sub(FIXED);
         most.checked_ilog2().map_or(0, |bits| 1 << bits)

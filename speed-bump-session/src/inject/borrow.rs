@@ -24,7 +24,8 @@ use crate::{
     units::Pid,
 };
 
-/// How long a thread may take to stop. It stops at once, unless it waits uninterruptibly or for a processor.
+/// How long a thread may take to stop. A thread stops at once, unless it waits uninterruptibly or for a
+/// processor.
 pub(super) const STOP_LIMIT: Duration = Duration::from_millis(500);
 /// The pauses between attempts grow from the first to the last of these.
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
@@ -259,8 +260,9 @@ impl Look {
     }
 }
 
-/// Lets go a thread that did not stop in time. It cannot be detached from before it stops: until our tracing
-/// thread ends, it would stop at its next chance and stay stopped. So we wait once more.
+/// Lets go a thread that did not stop in time. We cannot detach from the thread before it stops. Until our
+/// tracing thread ends, the borrowed thread would stop at its next chance and stay stopped. So we wait once
+/// more.
 fn wait_and_let_go(tracee: Tracee) {
     if let Ok(Some(stop)) = tracee.wait(Instant::now() + STOP_LIMIT) {
         let signal = if let Stop::Signal(signal) = stop { signal } else { 0 };

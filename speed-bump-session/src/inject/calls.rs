@@ -42,7 +42,7 @@ impl Limit {
 }
 
 /// FUTEX_WAIT_BITSET and FUTEX_WAIT_REQUEUE_PI (include/uapi/linux/futex.h). Condition variables, semaphores
-/// and timed locks use these. glibc's internal locks, including those of malloc, use plain FUTEX_WAIT.
+/// and timed locks use these. glibc's internal locks, including malloc's, use plain FUTEX_WAIT.
 const FUTEX_OPERATIONS: [u64; 2] = [9, 11];
 /// Removes FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME.
 const FUTEX_OPERATION_MASK: u64 = 0x7f;
@@ -72,7 +72,7 @@ pub(super) fn continuation(number: u64, arguments: [u64; 6]) -> Option<Continuat
         | libc::SYS_splice
         | libc::SYS_mq_timedreceive
         | libc::SYS_mq_timedsend => Kernel,
-        // For pipes, terminals, sockets, event and timer descriptors.
+        // These calls work on pipes, terminals, sockets, event and timer descriptors.
         libc::SYS_read | libc::SYS_readv | libc::SYS_write | libc::SYS_writev => Socket,
         libc::SYS_accept
         | libc::SYS_accept4

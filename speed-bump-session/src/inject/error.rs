@@ -175,9 +175,9 @@ pub enum InjectError {
         pid: Pid,
         /// The folder of the control group.
         folder: PathBuf,
-        /// The memory that it has left.
+        /// The memory that the control group has left.
         left: Bytes,
-        /// Its limit.
+        /// The limit of the control group.
         limit: Bytes,
         /// The most that loading takes.
         needed: Bytes,

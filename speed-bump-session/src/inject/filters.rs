@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{process::Process, sys::remote_descriptor::Descriptors, units::Pid};
 
-/// How long we search for such a thread, and the pause between two attempts.
+/// How long we search for a thread like that, and the pause between two attempts.
 const LIMIT: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(1);
 

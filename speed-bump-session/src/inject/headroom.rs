@@ -12,9 +12,9 @@ use crate::{
     units::Bytes,
 };
 
-/// What loading takes in any process: the helper's own pages, those of its thread's stack, page tables, the
-/// control block, and memory that the C library allocates. We measured 250 to 400 KiB with CPython 3.8 to
-/// 3.13. The constant is larger, as the kernel charges in units of 256 KiB.
+/// The memory that loading takes in any process: the pages of the helper, the stack of its thread, page
+/// tables, the control block, and memory that the C library allocates. We measured 250 to 400 KiB with
+/// CPython 3.8 to 3.13. The constant is larger, because the kernel charges in units of 256 KiB.
 const FIXED: Bytes = Bytes(1 << 20);
 /// Before 3.12, the helper makes Python list all its objects to find functions: 8 bytes for each, and an
 /// eighth more while the list grows. An object that the garbage collector knows takes at least 64 bytes. So

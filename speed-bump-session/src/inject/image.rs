@@ -11,8 +11,8 @@ use thiserror::Error;
 /// was built.
 pub static IMAGE: &[u8] = include_bytes!(env!("SPEED_BUMP_HELPER_IMAGE"));
 
-/// The function of the helper that begins a session: `int speed_bump_attach(int control_fd)`. It closes the
-/// descriptor in any case. It returns 0, or the number of a
+/// The function of the helper that begins a session: `int speed_bump_attach(int control_fd)`. The function
+/// always closes the descriptor. It returns 0, or the number of a
 /// [`Failure`](speed_bump_abi::control_block::Failure).
 pub const ATTACH: &str = "speed_bump_attach";
 
@@ -46,7 +46,7 @@ impl From<object::read::Error> for ImageError {
 }
 
 impl Identity {
-    /// Reads the identity from the bytes of the file. Its first pages are enough.
+    /// Reads the identity from the bytes of the file. The first pages of the file are enough.
     ///
     /// # Errors
     /// The file is not the image of a helper.

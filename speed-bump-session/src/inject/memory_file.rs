@@ -1,9 +1,9 @@
-//! A memory file that a borrowed thread creates, and that is open in its process and here. It is for the
-//! helper's image or its control block.
+//! A memory file that a borrowed thread creates. The file is open in that thread's process and in ours, and
+//! holds the helper's image or its control block.
 //!
-//! The process knows the number of its descriptor before we do. Its other threads, or processes that share
-//! its descriptors, may put another file there. So we open the file with the process's own rights, and check
-//! it before we write anything.
+//! The process knows the number of the file's descriptor before we do. Other threads of the process, or
+//! processes that share its descriptors, may put another file there. So we open the file with the process's
+//! own rights, and check the file before we write anything.
 
 use std::{ffi::CStr, fs::File, io, os::fd::AsFd as _};
 
@@ -59,7 +59,7 @@ impl MemoryFile {
         if result == i64::from(-libc::EINVAL) {
             result = create(flags)?;
         }
-        // For the other kind of file, a security module may be the cause.
+        // EACCES for a file that is never executed has another cause, perhaps a security module.
         if result == i64::from(-libc::EACCES) && execution == Execution::Allowed {
             return Err(InjectError::NoExecutableMemfd { pid });
         }

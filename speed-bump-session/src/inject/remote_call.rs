@@ -42,7 +42,7 @@ enum Place {
     AtSystemCall,
     /// Running.
     Running,
-    /// It has ended, or we have let it go.
+    /// The thread has ended, or we have let it go.
     Gone,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Borrowed<'p> {
 }
 
 impl<'p> Borrowed<'p> {
-    /// Prepares a thread that was stopped on its way out of the kernel. It must not have run since.
+    /// Prepares a thread that was stopped on its way out of the kernel. The thread must not have run since.
     pub(super) fn new(
         process: &'p Process,
         tracee: Tracee,
@@ -323,7 +323,8 @@ impl<'p> Borrowed<'p> {
     }
 
     fn failure(&self, what: &'static str, source: io::Error) -> InjectError {
-        // A thread that we stopped can only have been killed. Its memory is then gone with the program.
+        // If this fails for a thread that we stopped, something has killed the thread. Then its memory is
+        // gone, too.
         if source.raw_os_error() == Some(libc::ESRCH) || source.kind() == io::ErrorKind::WriteZero {
             return self.ended();
         }

@@ -1,10 +1,10 @@
 //! Waits until a thread returns from native code to the interpreter.
 //!
-//! If a thread spends its time in long calls of native code, such as hashing, we hardly ever find it in the
-//! interpreter when we stop it at random moments. But its stack shows the addresses in the interpreter to
-//! which it will return. We set hardware breakpoints there, which change no code. They send the thread a
-//! signal, and as we trace the thread, the signal stops it. The program ignores this signal by default: if we
-//! die meanwhile, it has no effect.
+//! A thread may spend its time in long calls of native code, such as hashing. Then we hardly ever find the
+//! thread in the interpreter when we stop it at random moments. But its stack shows the addresses in the
+//! interpreter to which it will return. We set hardware breakpoints there, which change no code. A breakpoint
+//! sends the thread a signal, and because we trace the thread, the signal stops it. The program ignores this
+//! signal by default: if we die meanwhile, the signal has no effect.
 //!
 //! Some words on the stack only look like return addresses. They do no harm: wherever the thread stops, we
 //! check again whether it is at a safe point.
@@ -35,7 +35,7 @@ pub(super) enum Waited {
     /// The thread stopped at this time, perhaps in the interpreter.
     Stopped(Instant),
     /// The thread did not come back in time, or its stack has no return address in the interpreter, or no
-    /// breakpoint is available. It is stopped. The number is that of a signal to deliver, or 0.
+    /// breakpoint is available. The thread is stopped. The number is a signal to deliver, or 0.
     Late(i32),
     /// The thread is stopped together with its whole process.
     Group,

@@ -1,7 +1,8 @@
 //! Checks whether a stopped thread may run something else for us.
 //!
-//! It may if it cannot hold a lock that the dynamic loader or the helper takes. That is so in a system call
-//! that waits for something outside the process, in the interpreter's own code, and in generated code.
+//! A thread may if it cannot hold a lock that the dynamic loader or the helper takes. This is true in a
+//! system call that waits for something outside the process, in the interpreter's own code, and in generated
+//! code.
 
 use std::path::Path;
 
@@ -93,9 +94,9 @@ pub(super) fn judge(
     Ok(SafePoint { registers })
 }
 
-/// The registers with which a stopped thread goes on as if it had not been stopped, and whether they differ
-/// from its own. They differ if the kernel ends a call without a time limit with `EINTR`: then the thread
-/// repeats the call.
+/// The registers with which a stopped thread goes on as if we had not stopped it, and whether these differ
+/// from the thread's own. They differ if the kernel ends a call without a time limit with `EINTR`: then the
+/// thread repeats the call.
 pub(super) fn undisturbed(registers: &Registers) -> (Registers, bool) {
     let mut registers = *registers;
     let mut changed = false;

@@ -1,5 +1,5 @@
-//! Finds what a thread's seccomp filters would answer to the system calls of an injection, without making a
-//! call: a filter may kill the process for a call that it does not know.
+//! Finds what a thread's seccomp filters would answer to the system calls of an injection. We make no call
+//! for this, because a filter may kill the process for a call that the filter does not know.
 
 pub(crate) mod filter;
 
@@ -26,9 +26,9 @@ type Planned = (&'static str, Need, Call);
 /// How necessary a system call is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Need {
-    /// It must work.
+    /// The call must work.
     Works,
-    /// It may fail, such as a new call for which the C library falls back to an older one.
+    /// The call may fail. An example is a new call that the C library can replace by an older one.
     MayFail,
 }
 

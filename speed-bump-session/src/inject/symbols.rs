@@ -50,8 +50,8 @@ pub(super) fn find(process: &Process) -> Result<Symbols, InjectError> {
     let mut dlopen = None;
     let mut gadgets = arch::Gadgets::default();
     let mut looked = Vec::new();
-    // glibc has dlopen in libc since 2.34, and in libdl before. If libdl is not loaded, libc has an internal
-    // one. musl has it in libc, which is also its loader.
+    // glibc has dlopen in libc since 2.34, and in libdl before. If libdl is not loaded, glibc's libc has an
+    // internal dlopen. musl has dlopen in libc, which is also its loader.
     let libraries = mappings.files.iter().filter(|file| is_library(file));
     for file in libraries {
         looked.push(file.path_in_process.display().to_string());
@@ -82,7 +82,7 @@ pub(super) fn find(process: &Process) -> Result<Symbols, InjectError> {
     Ok(Symbols { dlopen, code })
 }
 
-/// Whether the name is that of such a library: all programs find it by this name.
+/// Whether this file has the name of one of these libraries. All programs find the libraries by these names.
 fn is_library(file: &MappedFile) -> bool {
     let name = file.path_in_process.file_name().unwrap_or_default().to_string_lossy();
     let known = ["libc.so", "libc-2.", "libdl.so", "libdl-2.", "ld-musl-", "libc.musl-"];

@@ -74,8 +74,8 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// The next candidates, at most `most`. Those that have waited longest come first, and among these the
-    /// most suitable.
+    /// The next candidates, at most `most`. The threads that have waited longest come first, and among these
+    /// the most suitable.
     pub(super) fn next(&mut self, mut candidates: Vec<Candidate>, most: usize) -> Vec<Candidate> {
         self.round = self.round.saturating_add(1);
         let before = std::mem::take(&mut self.stopped);

@@ -1,9 +1,9 @@
 //! A program on its way to its entry point, where it is to stop.
 //!
-//! At the entry point, a hardware breakpoint sends the program a signal. As we trace the program, the signal
-//! stops it. Programs ignore this signal by default, and after an exec there is no handler yet. So if we no
-//! longer trace the program when the signal comes, because we were killed or have detached, the program
-//! ignores it.
+//! At the entry point, a hardware breakpoint sends the program a signal. Because we trace the program, the
+//! signal stops it. Programs ignore this signal by default, and just after an exec a program has no handler
+//! yet. We may have been killed, or may have detached, before the signal comes. Then the program ignores the
+//! signal.
 
 use std::{
     io,

@@ -42,9 +42,10 @@ pub(super) enum Came {
 
 /// The present goal.
 enum Aim {
-    /// To reach the entry point, and whether that is certain.
+    /// The process shall reach the entry point. `is_certain` says whether it certainly will.
     Entry { approach: Approach, is_certain: bool, since: Instant },
-    /// To stop the process anywhere and detach. The approach is the former goal, if that was the entry point.
+    /// The process shall stop anywhere, so that we can detach. The approach is the former goal, if that was
+    /// the entry point.
     Leave(Came, Option<Approach>),
 }
 

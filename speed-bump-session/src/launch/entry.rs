@@ -42,7 +42,7 @@ mod tests {
     fn the_entry_point_of_a_program_is_code() {
         let piped = Stdio::piped;
         let mut child = Command::new("cat").stdin(piped()).stdout(piped()).spawn().unwrap();
-        // Waits for an answer of the child, so that it has started: the vector is set a moment after the
+        // The child's answer shows that the child has started: the kernel sets the vector a moment after the
         // exec.
         child.stdin.as_mut().unwrap().write_all(b".").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();

@@ -57,12 +57,12 @@ const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 pub(crate) enum Executed {
     /// The process is a CPython, and is held at its entry point. If this is dropped, it goes on.
     AtEntry(StoppedProgram),
-    /// The process runs. It is not a CPython, or need not be held.
+    /// The process runs. Either it is not a CPython, or we need not hold it.
     Runs {
         /// PID of the process that executed a program.
         pid: Pid,
     },
-    /// The process was not stopped at its entry point. It runs, or has ended.
+    /// The process was not stopped at its entry point. The process runs, or has ended.
     Late {
         /// PID of the process that executed a program.
         pid: Pid,
@@ -87,7 +87,7 @@ struct Shared {
     ready: OwnedFd,
     tell: UnboundedSender<Executed>,
     is_over: AtomicBool,
-    /// The PID of the command itself. It is our own child, and must not be reaped here.
+    /// The PID of the command itself. The command is our own child, and this code must not reap it.
     command: AtomicI32,
     pythons: Mutex<HashMap<FileIdentity, bool>>,
     /// Programs, by device and inode, that turned out at their entry point not to be a CPython.

@@ -138,9 +138,9 @@ impl Launch {
 /// child ends too.
 fn come_to_the_gate(mut say_pid: &PipeWriter, mut wait: &PipeReader, parents_end: RawFd) -> io::Result<()> {
     say_pid.write_all(&rustix::process::getpid().as_raw_nonzero().get().to_ne_bytes())?;
-    // SAFETY: this descriptor is the child's copy. Its owner is a thread of the parent, which does not exist
-    // here, so nothing uses it later. It must be closed: while it is open, the child would not notice that
-    // its parent has ended.
+    // SAFETY: this descriptor is the child's copy. The descriptor's owner is a thread of the parent, which
+    // does not exist here, so nothing uses the descriptor later. The child must close it: while the
+    // descriptor is open, the child would not notice that its parent has ended.
     unsafe { libc::close(parents_end) };
     wait.read_exact(&mut [0])
 }

@@ -17,7 +17,7 @@ use crate::{
     units::Pid,
 };
 
-/// Our ends of the pipes to the child. It uses them before it executes its program.
+/// Our ends of the pipes to the child. The child uses the pipes before it executes its program.
 #[derive(Debug)]
 pub(super) struct Gate {
     /// The pipe from which we read the child's PID.

@@ -87,7 +87,8 @@ impl User {
         command.env("USER", name).env("LOGNAME", name).env("HOME", &self.home);
     }
 
-    /// Gives the calling process the user's identity. It must have only one thread. Only makes system calls.
+    /// Gives the calling process the user's identity. The process must have only one thread. This only makes
+    /// system calls.
     pub(super) fn become_it(&self) -> io::Result<()> {
         let done = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
         // SAFETY: the length is that of the list. The other calls take numbers only.

@@ -7,8 +7,8 @@ use speed_bump_abi::Bound;
 use crate::units::Nanos;
 
 /// The share of its time for which a thread may be delayed, whatever the doses are. BPF programs and helpers
-/// enforce the bound themselves. If a delay would exceed it, the whole delay is left out, and the call is
-/// counted as `bounded`.
+/// enforce the bound themselves. If a delay would exceed the bound, they leave out the whole delay and count
+/// the call as `bounded`.
 ///
 /// Over any stretch of time, the delays of a thread take at most the share of this stretch plus the share of
 /// one window. No delay is longer than the share of one window. Helper and BPF programs count separately: if

@@ -119,8 +119,8 @@ impl Prepared {
     }
 }
 
-/// The kinds of probe sites that the session will use: all kinds if probes may be added later, otherwise
-/// those of the plans.
+/// The kinds of probe sites that the session will use. These are all kinds if we may add probes later, and
+/// otherwise the kinds in the plans.
 fn kinds(request: &Request, policies: &PolicyTable, planned: &[Planned]) -> BTreeSet<SiteKind> {
     if may_add_probes(request) {
         return SiteKind::ALL.into();

@@ -64,7 +64,8 @@ impl SessionCosts {
         Ok((Self { kept, is_kept, began }, resolver))
     }
 
-    /// Checks or measures the costs of these kinds of sites, and those of signals if any will be sent.
+    /// Checks or measures the costs of these kinds of sites, and the cost of signals if the session will send
+    /// any.
     ///
     /// # Errors
     /// The machine could not be measured, or signals are requested and cannot be sent.
@@ -134,8 +135,8 @@ fn measure_late(form: Form, kept: &KeptCosts) -> CostTable {
     }
 }
 
-/// Whether native targets may be added while the session runs. Their probes delay exactly from the first call
-/// on, so their costs must be known before: the event loop has no time to measure.
+/// Whether the user may add native targets while the session runs. Their probes delay exactly from the first
+/// call on. So we must know their costs before: the event loop has no time to measure.
 ///
 /// A session with only helpers, which does not follow children, refuses native targets.
 pub(super) fn may_add_probes(request: &Request) -> bool {
@@ -152,8 +153,8 @@ fn needs_probes(request: &Request, targets: &Targets, policies: &PolicyTable) ->
     may_add_probes(request) || targets.iter().any(|(_, target)| !is_helpers(target.kind))
 }
 
-/// All kinds of sites if the session may need probes; otherwise none. For a command whose plan is not yet
-/// known.
+/// For a command whose plan we do not know yet: all kinds of sites if the session may need probes, and
+/// otherwise none.
 pub(super) fn likely_kinds(
     request: &Request,
     targets: &Targets,

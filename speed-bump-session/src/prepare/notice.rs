@@ -120,6 +120,6 @@ pub enum Reason {
         /// Names in the form that a line of targets uses.
         nearest: Vec<String>,
     },
-    /// No function has this name. These names are the closest.
+    /// No function has this name. The list has the closest names.
     Nearest(Vec<String>),
 }

@@ -131,7 +131,7 @@ pub(super) fn of_files(target: &Target, process: &Process) -> Vec<Reason> {
     reasons
 }
 
-/// All reasons. With `explained`, also those that need a list of all names.
+/// All reasons. With `explained`, this includes the reasons that need a list of all names.
 fn reasons(
     index: TargetIndex,
     target: &Target,

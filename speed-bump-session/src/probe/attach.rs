@@ -30,11 +30,11 @@ const CLOSERS: usize = 64;
 /// One place for a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttachSite {
-    /// Its offset in the file.
+    /// The offset of the site in the file.
     pub offset: FileOffset,
     /// The offset of the USDT semaphore in the file. The kernel raises the semaphore while we are attached.
     pub semaphore: Option<FileOffset>,
-    /// Its number in the engine's list of sites.
+    /// The number of the site in the engine's list of sites.
     pub site: u32,
 }
 

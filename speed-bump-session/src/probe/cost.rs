@@ -26,7 +26,7 @@ pub struct Floors {
 }
 
 impl Floors {
-    /// For each state of the caches, the larger of the two delays.
+    /// Returns the larger of the two delays for each state of the caches.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self { warm: self.warm.max(other.warm), cold: self.cold.max(other.cold) }
@@ -43,7 +43,8 @@ pub struct SiteCost {
     pub unselected: Nanos,
     /// The smallest delay that a trigger can add: the floor.
     pub floor: Nanos,
-    /// The part of a trigger's cost that the BPF program cannot measure. It is subtracted from each delay.
+    /// The part of a trigger's cost that the BPF program cannot measure. We subtract this part from each
+    /// delay.
     pub overhead: Nanos,
 }
 

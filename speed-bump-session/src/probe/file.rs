@@ -33,8 +33,8 @@ pub struct ProbeFile {
 }
 
 impl ProbeFile {
-    /// Takes an open file, and the path by which the process knows it. The number that mappings show for the
-    /// file must be that of `fstat`.
+    /// Takes an open file, and the path by which the process knows the file. The number that mappings show
+    /// for the file must be the one that `fstat` returns.
     ///
     /// # Errors
     /// The error of `fstat`.
@@ -60,7 +60,7 @@ impl ProbeFile {
         &self.file
     }
 
-    /// Device and inode. They are the same for all paths to the file.
+    /// The device and inode of the file. They are the same for all paths to the file.
     pub fn id(&self) -> FileId {
         self.id
     }
@@ -76,7 +76,7 @@ impl ProbeFile {
         self.elsewhere.as_deref()
     }
 
-    /// The path by which the process knows the file. It is for reports and patterns, not for opening.
+    /// The path by which the process knows the file. This path is for reports and patterns, not for opening.
     pub fn path(&self) -> &Path {
         &self.path
     }

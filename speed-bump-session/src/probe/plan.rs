@@ -83,7 +83,7 @@ pub enum Timing {
     /// Timing was not requested, or has no meaning at this site.
     #[default]
     NotAsked,
-    /// Calls are timed. They end at these places.
+    /// We time the calls, which end at these places.
     Exits(Vec<PlannedExit>),
     /// Calls cannot be timed, for this reason.
     Impossible(String),
@@ -153,8 +153,8 @@ pub enum PythonPlan {
         source: EntrySource,
         /// The interpreter's version.
         version: PythonVersion,
-        /// For the helper: the instruction in the stub that calls will execute, which decides the cost. It is
-        /// not in the list of sites, as the helper is not in the process yet.
+        /// For the helper: the instruction in the stub that calls will execute. This instruction decides the
+        /// cost. It is not in the list of sites, because the helper is not in the process yet.
         stub: Option<SiteKind>,
     },
     /// Calls cannot be made visible. The text has the reason and the way out.
@@ -248,7 +248,7 @@ impl Plan {
         matches!(self.python, PythonPlan::Source { source: EntrySource::Helper, .. })
     }
 
-    /// Adds what another plan selects in the same process. Its entry source replaces ours.
+    /// Adds what another plan selects in the same process. The entry source of the other plan replaces ours.
     pub fn add(&mut self, other: Self) {
         let before = self.functions.len();
         self.functions.extend(other.functions);

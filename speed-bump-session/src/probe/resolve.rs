@@ -98,7 +98,7 @@ pub struct Resolver {
     doubts_remarked: DoubtsTold,
     doubts_told: DoubtsTold,
     effort: Effort,
-    /// The time for explaining why targets select nothing. It does not count as time for reading.
+    /// The time for explaining why targets select nothing. This time does not count as time for reading.
     explaining: Effort,
 }
 
@@ -238,8 +238,8 @@ impl Resolver {
     }
 
     /// Finds what the targets select in a process that has just executed its program. If `of_relatives` is
-    /// [`EntrySource::PerfMap`], its interpreter may still switch on trampolines, as those of its relatives
-    /// did.
+    /// [`EntrySource::PerfMap`], the interpreters of the process's relatives use trampolines. Then the
+    /// process's own interpreter may still switch trampolines on.
     ///
     /// # Errors
     /// See [`plan`](Self::plan).

@@ -260,7 +260,7 @@ impl fmt::Display for LineEnd {
 /// An instruction that every call executes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its address.
+    /// The address of the site.
     pub address: VirtualAddress,
     /// The distance from the entry in bytes.
     pub offset: u32,

@@ -1,6 +1,7 @@
 //! Decides which entry source shows the calls of a process's Python functions, or why none does.
 //!
-//! The decision is a pure function of facts gathered elsewhere. It knows nothing of probes.
+//! The decision is a pure function of facts that other modules collect. The decision does not depend on
+//! probes.
 
 use std::{fmt, str::FromStr};
 
@@ -22,8 +23,8 @@ pub enum EntrySource {
 }
 
 impl EntrySource {
-    /// Whether we know the functions of a process before the attach. With the helper we know them only when
-    /// it is loaded.
+    /// Whether we know the functions of a process before the attach. With the helper we know the functions
+    /// only when the helper is loaded.
     pub fn lists_functions(self) -> bool {
         match self {
             Self::PerfMap => true,
@@ -133,7 +134,8 @@ pub enum NoEntries {
         /// Why no other source works.
         other: Box<Self>,
     },
-    /// A process of 3.12 or later without trampolines. It may still switch them on while we are attached.
+    /// A process of 3.12 or later without trampolines. The process may still switch trampolines on while we
+    /// are attached.
     #[error(
         "CPython {version} shows its function calls only through perf trampolines, and this process has \
          none: start it with `-X perf` (or PYTHONPERFSUPPORT=1), or call \
@@ -189,7 +191,7 @@ pub enum NoEntries {
 /// The source that shows most of a process's calls in its present state.
 ///
 /// # Errors
-/// No source shows any calls. The message has the way out.
+/// If no source shows any calls, the message says what the user can do.
 pub fn choose(facts: &Facts<'_>) -> Result<EntrySource, NoEntries> {
     // The helper costs unmatched calls nothing, or almost nothing. Among the others, trampolines give the
     // qualified name, and the probe only gives `co_name`.

@@ -95,7 +95,8 @@ pub enum InterpreterError {
 pub fn identify(file: &File, path: &Path) -> Result<Option<Interpreter>, InterpreterError> {
     let Some(image) = Image::open(file, path).map_err(InterpreterError::Damaged)? else { return Ok(None) };
 
-    // Every CPython since 2.0 has this symbol. It is exported where the interpreter loads extension modules.
+    // Every CPython since 2.0 has this symbol. The symbol is exported in the file where the interpreter loads
+    // extension modules.
     let names = ["PyEval_EvalFrameEx", "_PyEval_EvalFrameDefault", "Py_Version", "_PyRuntime"];
     let (symbols, has_jit) = image.symbols(&names, "_PyJIT_").map_err(InterpreterError::Damaged)?;
     let [any_evaluator, evaluator, py_version, runtime] = symbols[..] else { return Ok(None) };

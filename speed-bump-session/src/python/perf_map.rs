@@ -125,9 +125,9 @@ impl PerfMapFollower {
     /// The new entries since the last poll. If an address has several lines, only the last one counts, since
     /// freed memory is used again. Empty while the file does not exist.
     ///
-    /// `executable` returns the process's *anonymous executable* mappings. It is called at most once, after
-    /// the file was read, so that its result contains every trampoline. Entries outside of these mappings are
-    /// dropped: they are from a dead process with the same id (CPython only ever appends to the file).
+    /// `executable` returns the process's *anonymous executable* mappings. We call it at most once, after we
+    /// have read the file, so that its result contains every trampoline. We drop entries outside of these
+    /// mappings: they are from a dead process with the same id (CPython only ever appends to the file).
     ///
     /// One poll reads at most 1 MiB and leaves the rest to the next poll ([`is_behind`](Self::is_behind)).
     /// After an error, a later poll can still read all entries.

@@ -207,7 +207,7 @@ impl SourceIndex {
         self.objects.iter().map(|object| names(object) + 2 * size_of::<CodeObject>()).sum()
     }
 
-    /// All code objects, sorted by first line. They include the file's own, `<module>`.
+    /// All code objects, sorted by first line, with the file's own (`<module>`).
     #[cfg(any(test, fuzzing))]
     pub(crate) fn code_objects(&self) -> &[CodeObject] {
         &self.objects

@@ -38,7 +38,7 @@ pub struct PythonVersion {
 }
 
 impl PythonVersion {
-    /// A version of which only two numbers are known.
+    /// A version with only two known numbers.
     pub const fn new(major: u8, minor: u8) -> Self {
         Self { major, minor, micro: None }
     }

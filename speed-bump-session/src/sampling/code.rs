@@ -17,8 +17,8 @@ const KNOWN: usize = 1 << 16;
 /// The most code objects that we remember over all processes.
 pub(super) const KNOWN_OF_ALL: usize = 1 << 18;
 
-/// The fields of a code object that we read each time. As long as they stay the same, the function is the
-/// same too.
+/// The fields of a code object that we read each time. As long as they stay the same, the function is also
+/// the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
     kind: u64,
@@ -162,10 +162,10 @@ impl Codes {
     }
 }
 
-/// The number of bytes per character, and whether all characters are ASCII, from the `state` of a `str`
-/// (Include/cpython/unicodeobject.h). Its fields are, in order: the interned state in 2 bits, or in 8 in
-/// free-threaded builds since 3.14; the number of bytes per character in 3 bits; whether the characters
-/// follow directly in 1 bit; and whether all are ASCII in 1 bit.
+/// The number of bytes per character, and whether all characters are ASCII. Both are in the `state` of a
+/// `str` (Include/cpython/unicodeobject.h). `state` begins with the interned state, in 2 bits, or in 8 bits
+/// in free-threaded builds since 3.14. Then come the number of bytes per character (3 bits), whether the
+/// characters follow directly (1 bit), and whether all are ASCII (1 bit).
 fn form(state: u64) -> Option<(usize, bool)> {
     [2, 8].into_iter().find_map(|shift| {
         let bits = state >> shift;

@@ -46,8 +46,8 @@ struct Tally {
     running: Nanos,
     anywhere: u64,
     anywhere_running: Nanos,
-    /// The number of samples in each thread in which the function was the innermost. Incomplete if there are
-    /// many threads.
+    /// For each thread, the number of samples in which the function was the innermost. The list is incomplete
+    /// if there are many threads.
     threads: BTreeMap<ThreadOf, u64>,
     /// A sum over all samples with the function: how many functions were above it on the stack.
     above: u64,

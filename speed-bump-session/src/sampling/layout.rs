@@ -2,10 +2,11 @@
 //!
 //! 3.13 and later describe their layout at the start of `_PyRuntime` (`_Py_DebugOffsets`,
 //! Include/internal/pycore_debug_offsets.h). For 3.8 to 3.12, the numbers here are the results of `offsetof`
-//! with the headers of 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 on 64-bit machines: `_PyRuntimeState` and
-//! `PyThreadState` of Include/internal/pycore_runtime.h and Include/cpython/pystate.h, `PyFrameObject` of
-//! Include/cpython/frameobject.h, `_PyInterpreterFrame` of Include/internal/pycore_frame.h, `PyCodeObject` of
-//! Include/code.h or Include/cpython/code.h. They are the same in all releases of a version.
+//! with the headers of 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 on 64-bit machines. The headers are
+//! Include/internal/pycore_runtime.h (`_PyRuntimeState`), Include/cpython/pystate.h (`PyThreadState`),
+//! Include/cpython/frameobject.h (`PyFrameObject`), Include/internal/pycore_frame.h (`_PyInterpreterFrame`),
+//! and Include/code.h or Include/cpython/code.h (`PyCodeObject`). The numbers are the same in all releases of
+//! a version.
 
 use crate::python::version::PythonVersion;
 
@@ -158,8 +159,8 @@ impl Layout {
         let (found, version) = (words.first()?, words.get(1)?);
         (*found == cookie).then_some(())?;
         let version = PythonVersion::from_hex(u32::try_from(*version).ok()?)?;
-        // The offsets of the parts of the description, and those of the thread's fields within its part. They
-        // differ between versions, as the parts grow.
+        // The offsets of the parts of the description, and the offsets of the thread's fields within its
+        // part. The offsets differ between versions, because the parts grow.
         let (thread, ids, frame, code, object, kind, text) = match (version.major, version.minor) {
             (3, 13) => (19, 24, 28, 34, 44, 46, 67),
             (3, 14) => (22, 27, 31, 39, 50, 52, 77),

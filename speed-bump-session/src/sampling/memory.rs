@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// These bytes, at this address.
+    /// A memory that has these bytes at this address.
     struct From(u64, Vec<u8>, usize);
 
     impl Source for From {

@@ -63,7 +63,7 @@ pub struct Profile {
 pub struct ThreadOf {
     /// PID of its process.
     pub process: Pid,
-    /// Its thread id.
+    /// The id of the thread.
     pub thread: Pid,
 }
 
@@ -99,7 +99,7 @@ pub struct StackSeen {
     pub functions: Vec<u32>,
     /// The number of samples in which the thread had a processor, or waited for one.
     pub works: u64,
-    /// The number of samples in which the thread waited otherwise, by what it waited for.
+    /// The number of samples in which the thread waited for something else, by what it waited for.
     pub waits: BTreeMap<&'static str, u64>,
 }
 
@@ -151,23 +151,25 @@ pub struct FunctionSeen {
     pub name: String,
     /// The line of the definition; `None` for native functions.
     pub line: Option<u32>,
-    /// The number of samples in which it was the innermost function: stack samples, or, for a native
-    /// function, ticks of the processors' clocks.
+    /// The number of samples in which the function was the innermost. These are stack samples, or, for a
+    /// native function, ticks of the processors' clocks.
     pub own: u64,
-    /// The sum over these samples of the time for which the thread had run since its last sample.
+    /// For each of these samples, the time for which the thread had run since its last sample; added up.
     pub running: Nanos,
-    /// The number of samples in which it was anywhere on the stack. For a native function, the same as `own`.
+    /// The number of samples in which the function was anywhere on the stack. For a native function, this
+    /// equals `own`.
     pub anywhere: u64,
-    /// The sum over these samples of the time for which the thread had run since its last sample.
+    /// For each of these samples, the time for which the thread had run since its last sample; added up.
     pub anywhere_running: Nanos,
     /// Whether the name is qualified. Python names before 3.11 are not.
     pub is_qualified: bool,
-    /// Whether the function belongs to the C library or an allocator: a delay there gives no result that a
-    /// user could act on. Its samples are also in [`ClockSeen::elsewhere`].
+    /// Whether the function belongs to the C library or an allocator. If so, a delay there gives no result
+    /// that a user could act on. The function's samples are also in [`ClockSeen::elsewhere`].
     pub is_everybodys: bool,
     /// The average number of functions above it on the stack. 0 means that it is the outermost.
     pub depth: u32,
-    /// Its own samples in each thread; 0 for a thread in which it was only on the stack. At most 64 threads.
+    /// For each thread, the function's own samples: 0 if the function was only on the stack. At most 64
+    /// threads.
     pub threads: BTreeMap<ThreadOf, u64>,
 }
 
@@ -190,9 +192,9 @@ impl Profile {
         if self.span.0 == 0 { 0.0 } else { self.ticks as f64 * 1e9 / self.span.0 as f64 }
     }
 
-    /// The share of the Python interpreter's time that belongs to no sampled function: the stacks of its
-    /// threads were not found, could not be read, or end in functions that are left out. `None` if there are
-    /// too few samples.
+    /// The share of the Python interpreter's time that belongs to no sampled function. We did not find the
+    /// stacks of its threads, could not read them, or left out the functions at their ends. `None` if there
+    /// are too few samples.
     pub fn unattributed(&self) -> Option<f64> {
         let unseen = match &self.clock {
             Some(clock) => self.unseen_ticks(clock),

@@ -32,14 +32,14 @@ use crate::{
 /// What we know of a thread from the last sample.
 #[derive(Debug)]
 struct ThreadNow {
-    /// Its file `schedstat` in /proc.
+    /// The thread's file `schedstat` in /proc.
     times: Option<File>,
-    /// Its file `syscall` in /proc.
+    /// The thread's file `syscall` in /proc.
     call: Option<File>,
     /// What the thread did in the last sample.
     doing: Option<State>,
     ran: Option<ThreadTimes>,
-    /// Its stack in the last sample. As long as the thread does not run, the stack stays the same.
+    /// The thread's stack in the last sample. As long as the thread does not run, its stack stays the same.
     stack: Option<(u64, Rc<[Number]>)>,
     seen: ThreadSeen,
     _room: Share,
@@ -288,7 +288,7 @@ impl Stacks {
                 return;
             }
             let Some(thread) = self.thread(*state) else { continue };
-            // A thread may have states in several interpreters. It executes code in one of them.
+            // A thread may have states in several interpreters, but executes code only in one of them.
             if !done.contains(&thread) && self.look_at(thread, state.address, &mut shared.functions) {
                 done.insert(thread);
             }

@@ -16,8 +16,8 @@ const INTERPRETERS: usize = 64;
 pub(super) const THREADS: usize = 2_048;
 /// The most frames that we read of a stack, the innermost first.
 pub(super) const FRAMES: usize = 256;
-/// The most frames of a stack, including those without Python code. Those are skipped, and are never more
-/// than the others.
+/// The most frames of a stack, including frames without Python code. We skip these frames, and there are
+/// never more of them than of the others.
 const ALL_FRAMES: usize = 2 * FRAMES;
 /// A frame with this owner or a greater one has no Python code (`FRAME_OWNED_BY_CSTACK` or `_INTERPRETER`).
 const NO_CODE: u8 = 3;

@@ -1,9 +1,9 @@
 //! A session with the engines `bpf`, `signal` and `helper`, and its processes.
 //!
 //! The session owns everything that is attached: each covered process with its links, and the engines that
-//! count and delay there. It drops them in an order that leaves nothing behind. It waits for the kernel when
-//! probes come and go, and for helpers when it begins and ends, and otherwise for nothing. Its event loop
-//! handles events in between.
+//! count and delay there. The session drops these in an order that leaves nothing behind. The session waits
+//! for the kernel when it adds or removes probes, and for helpers when it begins and ends. Apart from that it
+//! waits for nothing. In between, the session's event loop handles events.
 
 mod announcements;
 mod begin;
@@ -94,8 +94,8 @@ pub struct BpfSession {
 }
 
 impl BpfSession {
-    /// Attaches to these processes. Each comes with its plan. When this returns, every call is counted; calls
-    /// are delayed after `start_after`. From now on, `stop` stops the session.
+    /// Attaches to these processes. Each comes with its plan. When this returns, we count every call; we
+    /// delay calls after `start_after`. From now on, `stop` stops the session.
     ///
     /// # Errors
     /// The session could not begin. Nothing is left attached.

@@ -35,8 +35,8 @@ pub struct Controls {
 }
 
 impl Controls {
-    /// Sets doses. They take effect together, whatever the session is doing. If several are for the same
-    /// function, the last one counts.
+    /// Sets doses. All these doses take effect together, whatever the session is doing. If there are several
+    /// doses for the same function, the last one counts.
     ///
     /// If the helper is to spin other delays than before, the calls with changed delays are not delayed for
     /// some milliseconds, until no signal with an old delay is pending.
@@ -66,8 +66,9 @@ impl Controls {
         self.doses().snapshot()
     }
 
-    /// The thread pointers of the threads that called functions last, one for each process: for all
-    /// functions, or for those of a target. Known only for Python functions that the helper delays.
+    /// The thread pointers of the threads that called functions last, one for each process. This is for all
+    /// functions, or for the functions of a target. We know the threads only for Python functions that the
+    /// helper delays.
     ///
     /// # Errors
     /// The helper's block cannot be read.
@@ -105,8 +106,8 @@ impl Controls {
         Ok(targets.with_main_files_of(&self.targets()))
     }
 
-    /// Adds and removes targets, in the processes that are covered now and later. The session's own thread
-    /// does this. It takes the time of resolving and attaching.
+    /// Adds and removes targets, in the processes that the session covers now and later. The session's own
+    /// thread does this. The call takes the time of resolving and attaching.
     ///
     /// When this returns, calls of the added targets are counted, and their doses apply.
     ///

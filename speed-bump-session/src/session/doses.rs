@@ -27,12 +27,12 @@ use crate::{
     units::Nanos,
 };
 
-/// The most functions with histograms of their delays. These take 46 MB. The limit is needed because the
-/// numbers of functions come from helpers in target processes, which could write anything.
+/// The most functions with histograms of their delays. The histograms take 46 MB. The limit is needed because
+/// the numbers of functions come from helpers in target processes, which could write anything.
 const HISTOGRAMS: usize = 32_768;
 
-/// The most pairs of a caller and a function. These take 15 MB. The limit is needed because the numbers of
-/// functions come from helpers in target processes, which could write anything.
+/// The most pairs of a caller and a function. The pairs take 15 MB. The limit is needed because the numbers
+/// of functions come from helpers in target processes, which could write anything.
 const PAIRS: usize = 262_144;
 
 /// The result of setting doses.
@@ -183,7 +183,7 @@ impl Doses {
         self.bound
     }
 
-    /// Gives functions their own doses, which at first equal those of their targets.
+    /// Gives functions their own doses, which at first equal the doses of their targets.
     fn make_own(
         &mut self,
         changes: &[(Selection, Dose)],
@@ -300,8 +300,8 @@ impl Doses {
         Ok(Snapshot { at, known: Arc::clone(self.functions.known()), counts, histograms, times })
     }
 
-    /// The thread pointers of the threads that called functions last, where known: for all functions, or for
-    /// those of a target.
+    /// The thread pointers of the threads that called functions last, where we know them. This is for all
+    /// functions, or for the functions of a target.
     pub(super) fn last_callers(
         &self,
         target: Option<TargetIndex>,

@@ -70,7 +70,8 @@ pub(crate) struct KmodSession {
     guard: Option<UpstreamGuard>,
     resolver: SymbolResolver,
     process: Process,
-    /// The memory of the image in which targets were resolved. It is gone when another image replaced it.
+    /// The memory of the image in which we resolved targets. This memory is gone when another image has
+    /// replaced that image.
     image: Option<Memory>,
     files: HashSet<FileIdentity>,
     /// The functions that were added to the module.

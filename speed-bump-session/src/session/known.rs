@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use crate::probe::plan::SelectedFunction;
 
-/// The number of a function in its session, from 0. It never changes its meaning.
+/// The number of a function in its session, from 0. A number always means the same function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionId(pub u32);
 

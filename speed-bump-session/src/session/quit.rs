@@ -44,8 +44,8 @@ impl Quit {
         stop
     }
 
-    /// Another [`Quit`]. It ends together with this one, and can also be asked alone. Only the latest one
-    /// ends together with this one.
+    /// Another [`Quit`]. The caller can ask the new one alone to end, and it also ends together with this
+    /// one. Only the latest new one ends together with this one.
     pub fn next_quit(&self) -> Self {
         let below = Self::default();
         *self.0.below.lock().unwrap_or_else(PoisonError::into_inner) = Some(below.clone());

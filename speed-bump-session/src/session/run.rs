@@ -1,5 +1,5 @@
-//! The event loop of every session. It waits for requests, for the end of the window, and for events of the
-//! engine.
+//! The event loop of every session. The loop waits for requests, for the end of the window, and for events of
+//! the engine.
 
 use std::{future::pending, io, time::Instant};
 

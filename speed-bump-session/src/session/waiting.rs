@@ -1,5 +1,5 @@
-//! What the processes of a session wait for. It is read when the session begins and ends, and explains delays
-//! that were too long.
+//! What the processes of a session wait for. We read this when the session begins and ends. It explains
+//! delays that were too long.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -128,7 +128,7 @@ pub struct Waited {
 }
 
 /// Describes delays that were too long on average; `None` if they were not. `waited` is what the session
-/// waited for, if known. `too_long` is the sum by which all delays of the session were too long.
+/// waited for, if known. `too_long` is a sum over all delays of the session: by how much they were too long.
 pub fn inexact(delays: &Delays<'_>, waited: Option<&Waited>, too_long: Nanos) -> Option<Inexact> {
     let over = delays.delivered.0.saturating_mul(1_000).checked_div(delays.requested.0)?;
     if over < TOLD_FROM {

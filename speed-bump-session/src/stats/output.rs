@@ -20,7 +20,8 @@ pub enum Output {
     /// A descriptor that we have inherited, given by one of its names (`/dev/stdout`, `/dev/fd/63`). These
     /// names are symbolic links.
     Descriptor(PathBuf, OwnedFd),
-    /// A path. Mostly it is a file, or nothing yet. Its kind is decided when the report is written.
+    /// A path. Mostly it leads to a file, or to nothing yet. We decide which kind it is when we write the
+    /// report.
     Path(PathBuf),
 }
 

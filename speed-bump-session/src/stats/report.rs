@@ -1,4 +1,4 @@
-//! The report of a session. It is one record, and all outputs are made from it.
+//! The report of a session. The report is one record, and we make all outputs from it.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -91,8 +91,7 @@ pub struct TargetReport {
     pub interrupted: Option<u64>,
     /// Whether delays exceeded their requests on average, and why; `None` if by less than a tenth.
     pub inexact: Option<Inexact>,
-    /// The functions. They are sorted by delivered delays, then by calls (the greatest first), and then by
-    /// name.
+    /// The functions, sorted by delivered delays, then by calls (the greatest first), and then by name.
     pub functions: Vec<FunctionReport>,
 }
 

@@ -240,8 +240,8 @@ impl Gauge {
         let text: Vec<char> = text.chars().collect();
         *budget = budget.checked_sub(self.steps.len() * text.len())?;
 
-        // Levenshtein's distance, in which `*` takes any number of characters at no cost. `row[n]` is the
-        // cost of matching the first n characters with the steps so far.
+        // Levenshtein's distance. Here `*` takes any number of characters at no cost. `row[n]` is the cost of
+        // matching the first n characters with the steps so far.
         let mut row: Vec<u32> = (0..).take(text.len() + 1).collect();
         for step in &self.steps {
             let mut diagonal = row.first().copied().unwrap_or_default();

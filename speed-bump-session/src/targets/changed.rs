@@ -10,12 +10,12 @@ use super::{Exclusion, Pattern, Target, TargetIndex, TargetKind, Targets, rules:
 pub struct TargetChange {
     /// The added targets.
     pub add: Vec<Target>,
-    /// The dropped targets. They keep their positions and their counts.
+    /// The dropped targets, which keep their positions and their counts.
     pub drop: Vec<TargetIndex>,
 }
 
 impl Targets {
-    /// These targets after a change. Added targets come last, and select only what no earlier target selects.
+    /// The targets after a change. Added targets come last, and select only what no earlier target selects.
     /// Dropped targets select nothing.
     #[must_use]
     pub fn changed(&self, change: &TargetChange) -> Self {

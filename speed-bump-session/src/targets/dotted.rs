@@ -9,8 +9,8 @@ pub(super) fn applies(pattern: &Pattern) -> bool {
     !(text.contains('/') || text == "*" || text.ends_with(".py") || text.ends_with('>'))
 }
 
-/// The module names that the file at `path` may have: one for each component of the path at which a name can
-/// start.
+/// The module names that the file at `path` may have. A module name can start at some components of the path.
+/// There is one module name for each of these components.
 ///
 /// All of them are suffixes of one text: the path without `/__init__.py` or `.py`, with `.` for each `/`.
 pub(super) struct DottedNames {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::printable::printable;
 
-/// The most bytes of a name in a line. Of a longer name we write the beginning, and then `*`.
+/// The most bytes of a name in a line. If a name is longer, we write its beginning, and then `*`.
 const NAME_LIMIT: usize = MAX_LINE_BYTES / 2;
 
 /// A line of a targets file that selects the function with this name in this file. A line cannot contain
@@ -28,13 +28,13 @@ pub fn inner_line(kind: TargetKind, file: &Path, name: &str) -> String {
     format!("{}:{}:*.{}", kind.prefix(), escaped(&file.to_string_lossy()), escaped(name))
 }
 
-/// As [`line()`]. `None` if no line selects the function, because its name or its file is empty, or too long
-/// for a line.
+/// Like [`line()`]. Returns `None` if no line selects the function: its name or its file is empty, or too
+/// long for a line.
 pub fn selecting_line(kind: TargetKind, file: &Path, name: &str) -> Option<String> {
     read_back(line(kind, file, name), kind, file, name)
 }
 
-/// As [`inner_line()`]. `None` if no line selects the function, as in [`selecting_line()`].
+/// Like [`inner_line()`]. Returns `None` if no line selects the function, as in [`selecting_line()`].
 pub fn selecting_inner_line(kind: TargetKind, file: &Path, name: &str) -> Option<String> {
     read_back(inner_line(kind, file, name), kind, file, &format!(".{name}"))
 }
@@ -85,7 +85,7 @@ fn plain_part(kind: TargetKind, name: &str) -> Cow<'_, str> {
     // If a native function has exactly this name, the line is not read as a pattern.
     let is_itself = kind == TargetKind::Native || !has_pattern(name);
     let is_read_back = || {
-        // A line of this kind in which only the name could be misread.
+        // In a line of this kind, only the name could be misread.
         let line = match kind {
             TargetKind::Usdt => format!("usdt:*:*:{name}"),
             TargetKind::Native | TargetKind::Python => format!("{}:*:{name}", kind.prefix()),

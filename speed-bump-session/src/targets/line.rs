@@ -106,7 +106,7 @@ fn patterns(text: &str) -> Result<(Patterns, Vec<&str>), LineProblem> {
 /// The kind that a line names, and the text after it.
 ///
 /// If the word before the first `:` is a known kind, it always counts as the kind. So `native:malloc` is a
-/// line that lacks a `:`, and not a Python module called `native`; for such a module, write
+/// line that lacks a `:`, and not a Python module called `native`. For a module of that name, the user writes
 /// `py:native:malloc`. Any other plain word counts as a misspelt kind if a single `:` follows later: names of
 /// Python functions contain no `:`, and C++ writes `::`.
 fn written_kind(text: &str) -> Result<(Option<TargetKind>, &str), LineProblem> {

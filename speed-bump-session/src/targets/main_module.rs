@@ -20,15 +20,15 @@ pub(super) fn modules<'p>(
 }
 
 impl Targets {
-    /// These targets, with the module `__main__` also standing for the files that match one of these
-    /// patterns.
+    /// Returns these targets with a change: the module `__main__` also stands for the files that match one of
+    /// these patterns.
     #[must_use]
     pub fn with_main_files(self, globs: &[String]) -> Self {
         // No path is too long for a pattern.
         self.with_main_patterns(globs.iter().filter_map(|glob| Pattern::new(glob).ok()).collect())
     }
 
-    /// These targets, with the module `__main__` standing for the same files as in `others`.
+    /// Returns these targets with a change: the module `__main__` stands for the same files as in `others`.
     #[must_use]
     pub fn with_main_files_of(self, others: &Self) -> Self {
         self.with_main_patterns(others.main_files.clone())

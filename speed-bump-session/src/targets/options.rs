@@ -30,8 +30,8 @@ const KEYS: [&str; 4] = ["delay", "frequency", "caller", "id"];
 
 /// Splits the text after the last separating `:` into the name pattern and the words of the options.
 ///
-/// A name may contain white space (`operator delete(void*)`, `<generic parameters of f>`). It ends before the
-/// first word that can be an option. The first word of the text is an option only if its key is known.
+/// A name may contain white space (`operator delete(void*)`, `<generic parameters of f>`). A name ends before
+/// the first word that can be an option. The first word of the text is an option only if its key is known.
 pub(super) fn split(text: &str) -> (&str, Vec<&str>) {
     let text = text.trim();
     for (nth, word) in text.split_whitespace().enumerate() {

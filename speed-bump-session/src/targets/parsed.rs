@@ -15,7 +15,7 @@ pub struct ParsedTargets {
     pub(super) no_target: Option<NoTarget>,
 }
 
-/// A parsed line. Its kind is the one that it has if no ELF file decides otherwise.
+/// A parsed line. The line has the kind given here if no ELF file decides otherwise.
 #[derive(Clone, Debug)]
 pub(super) struct Parsed<T> {
     pub(super) line: T,
@@ -78,7 +78,7 @@ impl ParsedTargets {
         Targets { no_target: self.no_target, ..targets }
     }
 
-    /// Puts the targets of `others` after these. The exclusions are those of `others`.
+    /// Puts the targets of `others` after these. The result has the exclusions of `others`.
     pub(super) fn before(self, others: Self) -> Self {
         let first = self.targets.iter().map(|of| &of.line);
         let ids = with_own_ids(first, others.targets.iter().map(|of| &of.line));

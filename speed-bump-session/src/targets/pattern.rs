@@ -1,9 +1,9 @@
 //! One shell glob, with the same meaning as in Python's `fnmatch.fnmatchcase` (CPython 3.10 and later).
 //!
 //! We split a pattern into pieces, and match these one after the other ([`matcher`]). No crate for globs
-//! gives them the same meaning: globset matches bytes, so its `?` and its `[é]` stand for one byte of a
-//! character, and `**`, `{` and `\` have other meanings there. As regular expressions, thousands of patterns
-//! would take a gigabyte. For many patterns, one automaton says which ones to try ([`PatternSet`]).
+//! gives patterns the same meaning. globset matches bytes, so its `?` and its `[é]` stand for one byte of a
+//! character. It also gives `**`, `{` and `\` other meanings. As regular expressions, thousands of patterns
+//! would take a gigabyte. For many patterns, one automaton says which of them to try ([`PatternSet`]).
 
 mod class;
 mod matcher;
@@ -34,7 +34,7 @@ pub struct PatternError {
     bytes: usize,
 }
 
-/// The most bytes of a pattern: four times those of a line. The time to match a pattern grows with its
+/// The most bytes of a pattern, four times the limit for a line. The time to match a pattern grows with its
 /// length.
 const LONGEST: usize = 16 << 10;
 

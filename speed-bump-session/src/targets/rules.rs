@@ -164,7 +164,7 @@ pub(super) struct RulesInModule<'t> {
     pub(super) rules: &'t Rules,
     /// The numbers of the lines, ascending, each once.
     lines: Vec<usize>,
-    /// For each line of the kind, whether it is in `lines`. Empty if there are few lines.
+    /// For each line of the kind, whether the line is in `lines`. Empty if there are few lines.
     present: Vec<bool>,
 }
 
@@ -212,8 +212,8 @@ impl RulesInModule<'_> {
         let mut taken = Vec::new();
         for outcome in lines.into_iter().filter_map(|line| self.rules.outcomes.get(line)) {
             match *outcome {
-                // A line may match by its own module and by a file that `__main__` stands for. Their numbers
-                // are adjacent.
+                // A line may match twice: by its own module, and by a file that `__main__` stands for. The two
+                // matches have adjacent numbers.
                 Outcome::Selects(target, _) if before == Some(target) => {}
                 Outcome::Selects(target, caller) => {
                     before = Some(target);

@@ -11,8 +11,8 @@ pub struct Selection {
     /// The target whose delay, frequency and id apply; `None` if no target selects the function, or an
     /// exclusion matches it.
     pub winner: Option<TargetIndex>,
-    /// If the winner only selects calls from some functions: the targets for other calls, in the order in
-    /// which they are tried.
+    /// If the winner only selects calls from some functions, these are the targets for other calls, in the
+    /// order in which we try them.
     pub for_other_callers: Vec<TargetIndex>,
     /// The other matching targets, in the order of the file: an earlier target takes their calls, or an
     /// exclusion takes all.
@@ -91,9 +91,9 @@ impl NativeModule<'_> {
     /// then has no class of characters. The line is a pattern only if no symbol has that name. So the caller
     /// must pass all symbols of a file at once.
     ///
-    /// A name may end in `@VERSION` or `@@VERSION`. A pattern without `@` is compared with the part before
-    /// that. A pattern with `@` is also compared with the name and its version, once with `@` and once with
-    /// `@@` between them: `@@` marks the default version, which the user need not know.
+    /// A name may end in `@VERSION` or `@@VERSION`. We compare a pattern without `@` with the part before
+    /// that. We also compare a pattern with `@` with the name and its version, once with `@` and once with
+    /// `@@` between them. `@@` marks the default version, and the user need not know which version that is.
     pub fn select_all<S, N: AsRef<str>>(
         &self,
         symbols: impl IntoIterator<Item = (S, impl IntoIterator<Item = N>)>,

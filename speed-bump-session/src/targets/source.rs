@@ -32,7 +32,7 @@ impl TargetSource {
         Self::Text { name: name.to_owned(), text: lines.join("\n") }
     }
 
-    /// Reads the targets. With `allow_empty`, it is not an error if there are none.
+    /// Reads the targets. With `allow_empty`, a file without targets is not an error.
     ///
     /// # Errors
     /// A file cannot be read, or lines are invalid.

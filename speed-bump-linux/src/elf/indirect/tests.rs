@@ -121,7 +121,7 @@ fn a_programs_own_choice_is_found() {
         let functions = process.files[home].1.functions().unwrap();
         let found = process.resolve(&functions, home, "chosen");
         assert_eq!(found, Some(VirtualAddress(running.1[0])), "{name}");
-        // In the file, the address is that of a function with a name.
+        // In the file, a function with a name has this address.
         let in_file = process.files[home].2.to_file(found.unwrap());
         assert_eq!(functions.containing(in_file).unwrap().names.canonical().as_str(), "two");
     }
@@ -159,7 +159,7 @@ fn before_the_first_call_there_is_no_answer() {
         let home = process.position("libchosen");
         let functions = process.files[home].1.functions().unwrap();
         assert_eq!(process.resolve(&functions, home, "chosen"), None, "{name}");
-        // In the program, which imports the function, the name is refused.
+        // The program only imports the function, so the program's functions do not include this name.
         let stem = name.trim_end_matches(".c");
         let program = process.files[process.position(&format!("/{stem}"))].1.functions().unwrap();
         let refused = program.refused().iter().find(|symbol| symbol.name.as_str() == "chosen");

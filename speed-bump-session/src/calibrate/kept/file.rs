@@ -44,7 +44,7 @@ fn read_present(folder: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Replaces the file by one with these contents, as a whole or not at all.
+/// Replaces the file by one with these contents. If this fails, the old file stays.
 ///
 /// # Errors
 /// The file cannot be written, or another user could change files in the folder.

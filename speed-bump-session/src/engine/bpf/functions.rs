@@ -106,7 +106,7 @@ impl FunctionMaps {
         Ok(())
     }
 
-    /// The words of the counters of consecutive functions. Each item has those of all processors.
+    /// The words of the counters of consecutive functions. Each item has the words of all processors.
     fn words(&self, first: u32, count: u32) -> io::Result<impl Iterator<Item = &[AtomicU64]>> {
         let of_each = of_all_processors();
         let start = (first as usize).checked_mul(of_each);

@@ -1,4 +1,4 @@
-//! The BPF programs: which one runs at a site, and which ones follow processes.
+//! The BPF programs: which program runs at a site, and which programs follow processes.
 
 use std::{
     cell::OnceCell,
@@ -12,18 +12,18 @@ use crate::sys::bpf::{self, ProgramKind};
 /// The programs for uprobes. They differ in how they find the function of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum UprobeProgram {
-    /// By the site: for native functions and USDT probes.
+    /// The site identifies the function: for native functions and USDT probes.
     Site,
     /// By the return address, which lies in the function's trampoline: for CPython with `-X perf`.
     Trampoline,
-    /// By the probe's arguments: for CPython's `function__entry`.
+    /// The probe's arguments identify the function: for CPython's `function__entry`.
     PythonUsdt,
-    /// By registers: for the helper's stub in a Python process.
+    /// Registers identify the function: for the helper's stub in a Python process.
     PythonHelper,
     /// Runs at the exits of a timed native function. It comes before `SiteTimed`, so that sites attached in
     /// this order miss no end of a call whose start they saw.
     SiteLeft,
-    /// By the site: for native functions whose calls are timed.
+    /// The site identifies the function: for native functions whose calls are timed.
     SiteTimed,
 }
 

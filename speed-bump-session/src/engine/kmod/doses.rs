@@ -118,7 +118,7 @@ impl Inner {
         dose.filter(|_| self.is_open).unwrap_or_default()
     }
 
-    /// Sets the delays in the module to those of the doses.
+    /// Sets the delays in the module to what the doses say.
     fn apply(&mut self) -> Result<(), KmodError> {
         let changes: Vec<(usize, Nanos)> = self
             .functions

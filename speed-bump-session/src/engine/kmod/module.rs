@@ -58,7 +58,7 @@ impl Module {
         Ok(module)
     }
 
-    /// As [`open`](Self::open), but for reading only.
+    /// Like [`open`](Self::open), but for reading only.
     ///
     /// # Errors
     /// The module is not loaded.

@@ -1,5 +1,5 @@
-//! Records of the targets that each running tool has in the module, so that a later tool can remove those of
-//! a killed tool.
+//! Records of the targets that each running tool has in the module. A later tool can then remove the targets
+//! of a killed tool.
 //!
 //! Each tool has a file, which it writes before it changes the module. So every target of the tool in the
 //! module is recorded, though not every recorded target is in the module. A tool holds the lock while it
@@ -128,7 +128,7 @@ impl Records {
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// As [`open`](Self::open), but for reading only. The folder need not exist.
+    /// Like [`open`](Self::open), but for reading only. The folder need not exist.
     pub fn look(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }

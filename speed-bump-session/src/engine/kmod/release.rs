@@ -1,4 +1,4 @@
-//! Removes a tool's targets from the module: our own at the end, and those of a killed tool.
+//! Removes a tool's targets from the module: our own targets at the end, and the targets of a killed tool.
 
 use std::{thread, time::Duration};
 
@@ -67,8 +67,8 @@ pub(super) fn recover_locked(
     Ok(told)
 }
 
-/// The module's counts, including those of delays that have just ended. The module does not report when they
-/// are complete: a thread that is not running at the moment adds its counts later.
+/// The module's counts, including counts of delays that have just ended. The module does not report when its
+/// counts are complete: a thread that is not running at the moment adds its counts later.
 fn settled(module: &Module) -> Result<Listing, KmodError> {
     let mut last = module.listing()?;
     for _ in 0..LOOKS {

@@ -3,8 +3,8 @@
 //! At each hit of a target with `pid=N`, that module goes from the thread to its ancestors, until it finds
 //! process N or PID 1. A process that the kernel itself has started descends from PID 0 only, and PID 0 is
 //! its own parent. There the search never ends, in the kernel, and nothing can kill it. So we refuse a
-//! function if such a process may call it. It is impossible to list all programs of such processes. The user
-//! accepts the risk that one that we do not know runs the file.
+//! function if a process like that may call it. It is impossible to list all programs of these processes. So
+//! the user accepts a risk: a program that we do not know may run the file.
 //!
 //! We also check what that module does not: whether a symbol is a function, and whether two names are one
 //! place. And the module gets the path of our descriptor, so that the path leads to the file that we checked.
@@ -228,7 +228,8 @@ pub(super) fn check_listing(
 
 /// Refuses files in system folders, and files near programs that the kernel starts.
 fn check_place(path: &Path, started: &[(&'static str, PathBuf)]) -> Result<(), UpstreamRefusal> {
-    // A process's own root may contain another system, whose files may be those of the machine.
+    // A path may go through a process's own root. There may be another system behind this root, or the
+    // machine's own files.
     let inside = path.strip_prefix("/proc").ok().map(|rest| rest.components().skip(2).collect::<PathBuf>());
     if let Some(inside) = inside.filter(|_| path.components().any(|part| part.as_os_str() == "root")) {
         return check_place(&Path::new("/").join(inside), started);

@@ -45,8 +45,8 @@ impl Frame {
         // XRSTOR needs an alignment of 64 bytes.
         let state = top.wrapping_sub(state_bytes) & !63;
         let scratch = state.wrapping_sub(SCRATCH_BYTES);
-        // At the start of a function, the stack pointer must be 8 modulo 16. It is two words below the
-        // context.
+        // At the start of a function, the stack pointer must be 8 modulo 16. Here the stack pointer is two
+        // words below the context.
         let context = (scratch.wrapping_sub(CONTEXT_BYTES as u64) & !15).wrapping_sub(8);
 
         let mut bytes = vec![0; usize::try_from(state - context).unwrap_or(0)];

@@ -18,8 +18,8 @@ const LOOKED_AT: usize = 1_024;
 /// entry from C, and its body.
 const CYTHON: [&str; 3] = ["__pyx_pw_", "__pyx_f_", "__pyx_pf_"];
 
-/// A remark if a Python target that selects nothing names functions of a compiled module. It has lines that
-/// select the functions. `None` also if `effort` leaves no time for this.
+/// A remark on a Python target that selects nothing but names functions of a compiled module. The remark has
+/// lines that select these functions. `None` also if `effort` leaves no time for this.
 pub fn compiled(process: &Process, target: &Target, effort: &Effort) -> Option<String> {
     if target.kind != TargetKind::Python {
         return None;
@@ -59,8 +59,8 @@ pub fn compiled(process: &Process, target: &Target, effort: &Effort) -> Option<S
     ))
 }
 
-/// The source files from which a mapped file may have been compiled, if it is a compiled module: `/x/m.py`
-/// and `/x/m.pyx` for `/x/m.cpython-311-x86_64-linux-gnu.so`.
+/// If a mapped file is a compiled module, returns the source files from which it may have been compiled. For
+/// `/x/m.cpython-311-x86_64-linux-gnu.so` these are `/x/m.py` and `/x/m.pyx`.
 fn module_of(mapped: &MappedFile) -> Option<[String; 2]> {
     let path = &mapped.path_in_process;
     let name = path.file_name()?.to_str()?;

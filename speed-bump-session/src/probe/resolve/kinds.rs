@@ -35,7 +35,7 @@ enum Seen {
     Elf,
     /// A regular file that is not ELF.
     Other,
-    /// No readable file.
+    /// There is no readable file.
     Nothing,
 }
 
@@ -75,7 +75,7 @@ impl View {
 }
 
 /// Decides the kinds of lines. If the module part is an absolute path, the line is native if one of these
-/// processes sees an ELF file there. `None` if a line depends on that, and there are no processes.
+/// processes sees an ELF file there. Returns `None` if a line depends on that, and there are no processes.
 pub(crate) fn decide<'p>(
     parsed: ParsedTargets,
     processes: impl IntoIterator<Item = &'p Process>,
@@ -88,7 +88,7 @@ pub(crate) fn decide<'p>(
     Some(decide_by(parsed, &different(processes.filter_map(View::open))))
 }
 
-/// Decides the kinds of lines for a command that has not started. It will start with our own root.
+/// Decides the kinds of lines for a command that has not started. The command will start with our own root.
 pub(crate) fn decide_for_command(parsed: ParsedTargets) -> Targets {
     decide_by(parsed, View::own().as_slice())
 }
@@ -115,7 +115,7 @@ fn is_by_file(target: &Target) -> bool {
     }
 }
 
-/// Remarks on targets that would have another kind if the files of one of these processes had decided it.
+/// Remarks on targets that would have another kind if we had looked at the files of one of these processes.
 pub(crate) fn doubts(targets: &Targets, processes: &[&Process]) -> Vec<Remark> {
     let told = DoubtsTold::default();
     let doubts = processes.iter().flat_map(|process| doubts_of(targets, process));

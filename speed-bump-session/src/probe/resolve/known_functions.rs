@@ -29,8 +29,7 @@ struct Known {
     bytes: usize,
 }
 
-/// The facts on which the functions of a file depend: the file as it is now, and the place of its debug
-/// files.
+/// What the functions of a file depend on: the file in its present state, and the place of its debug files.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     file: [u64; 3],
@@ -63,8 +62,8 @@ impl KnownFunctions {
         Self(Some(Arc::default()))
     }
 
-    /// The functions in a file of a process and in its debug files. They come from the store if the file has
-    /// not changed since. `elf` must read from `file`.
+    /// The functions in a file of a process and in its debug files. We take them from the store if the file
+    /// has not changed since. `elf` must read from `file`.
     ///
     /// # Errors
     /// See [`ElfFile::functions`].

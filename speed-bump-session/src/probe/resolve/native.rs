@@ -24,14 +24,14 @@ use crate::{
 
 /// How many refused symbols of a file we report for a target.
 const REFUSED_TOLD: usize = 5;
-/// The most IFUNCs of a file that we report. For each, we search the relocations of all files. C libraries
-/// have a hundred IFUNCs.
+/// The most IFUNCs of a file that we report. For each IFUNC we search the relocations of all files. C
+/// libraries have a hundred IFUNCs.
 const INDIRECT_LIMIT: usize = 1_024;
 /// The most single-stepped functions of a file for which we search a cheaper neighbour. Each search takes
 /// milliseconds in a large file.
 const ADVISED_LIMIT: usize = 32;
 
-/// What the targets select in one file. It is the same in every process that maps the file.
+/// What the targets select in one file. The selection is the same in every process that maps the file.
 #[derive(Debug)]
 pub(super) struct FileSelection {
     elf: ElfFile,

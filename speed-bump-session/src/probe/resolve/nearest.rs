@@ -30,7 +30,7 @@ impl Resolver {
     }
 }
 
-/// See [`Resolver::nearest`]. Files for which `effort` leaves no time count as files without names.
+/// See [`Resolver::nearest`]. If `effort` leaves no time for a file, we treat the file as if it had no names.
 pub fn nearest(
     targets: &Targets,
     process: &Process,

@@ -25,7 +25,7 @@ use crate::{
     targets::{Target, TargetKind},
 };
 
-/// The message if no interpreter was found. It may be in one of the unreadable files.
+/// The message if we found no interpreter. One of the unreadable files may be the interpreter.
 fn no_python(unread: &[String]) -> String {
     match unread {
         [] => "it runs no CPython: no mapped file defines _PyEval_EvalFrameDefault".to_owned(),

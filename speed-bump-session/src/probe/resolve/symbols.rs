@@ -1,8 +1,8 @@
 //! Finds functions as file and symbol, for the kernel module, which finds their addresses itself.
 //!
 //! The module opens a path in our mount namespace, searches the file's own symbol tables, and takes the first
-//! symbol that fits. So we only offer a function if this leads to it: the path must lead to the file that the
-//! process maps, and the symbol to the function that the target selects.
+//! symbol that fits. So we offer a function only under two conditions. The path must lead to the file that
+//! the process maps, and the symbol must lead to the function that the target selects.
 
 use std::{
     cell::RefCell,
@@ -77,7 +77,7 @@ pub struct SymbolResolver {
     effort: Effort,
 }
 
-/// What the targets select in one file. It is the same in every process that maps the file.
+/// What the targets select in one file. The selection is the same in every process that maps the file.
 #[derive(Debug)]
 struct OfFile {
     elf: ElfFile,

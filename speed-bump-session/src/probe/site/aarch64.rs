@@ -1,5 +1,6 @@
-//! Sites on AArch64: always the entry. These kernels simulate a few instructions, none of which is common at
-//! the start of a function, and single-step the others. To choose better we need a machine to measure on.
+//! Sites on AArch64: always the entry. These kernels simulate a few instructions and single-step the others.
+//! None of the simulated instructions is common at the start of a function. To choose better we need a
+//! machine to measure on.
 
 use super::{Analysis, Candidate, Exactness, FunctionCode, LineEnd, SiteKind, SiteRefusal};
 

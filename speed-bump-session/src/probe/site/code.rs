@@ -131,7 +131,7 @@ impl<'a> CodeMap<'a> {
         Self::with(Bytes::Here(segments.into_iter().map(within_addresses).collect()), symbols, landing_pads)
     }
 
-    /// As [`new`](Self::new), for a file whose code is read on demand. `segments` are the address ranges of
+    /// Like [`new`](Self::new), for a file whose code we read on demand. `segments` are the address ranges of
     /// its executable segments.
     pub fn in_file(
         file: &'a dyn ReadCode,
@@ -167,9 +167,9 @@ impl<'a> CodeMap<'a> {
         }
     }
 
-    /// Sets the address ranges of the file's global offset table (`.got`, `.got.plt`). Its slots hold the
-    /// addresses of symbols, so a jump through a slot is a tail call. If we did not know the table, such a
-    /// jump could go anywhere.
+    /// Sets the address ranges of the file's global offset table (`.got`, `.got.plt`). The slots of this
+    /// table hold the addresses of symbols, so a jump through a slot is a tail call. If we did not know the
+    /// table, the jump could go anywhere.
     #[must_use]
     pub fn with_got(mut self, ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
         self.got.extend(ranges);
@@ -298,7 +298,8 @@ pub struct FunctionCode<'a> {
     pub map: &'a CodeMap<'a>,
     /// The address of its first instruction.
     pub entry: VirtualAddress,
-    /// Its size in bytes; `None` or 0 if the file gives none. Without a size, only the entry is considered.
+    /// The function's size in bytes; `None` or 0 if the file gives none. Without a size, we consider only the
+    /// entry.
     pub size: Option<u64>,
     /// Whether the process runs with shadow stacks (`shstk` in `x86_Thread_features` of `/proc/PID/status`).
     /// If so, we never probe a call: some kernels emulate it without a push to the shadow stack, and would

@@ -9,7 +9,7 @@ use speed_bump_abi::{
 
 use crate::{calibrate::counter::Reading, units::Nanos};
 
-/// The clock of a helper, and its rate. Times are those of `CLOCK_MONOTONIC` in our own process.
+/// The clock of a helper, and its rate. We convert times to `CLOCK_MONOTONIC` of our own process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelperClock {
     kind: Clock,
@@ -20,7 +20,7 @@ pub struct HelperClock {
 }
 
 impl HelperClock {
-    /// `CLOCK_MONOTONIC`. Its unit is 1 ns.
+    /// `CLOCK_MONOTONIC`, which counts in units of 1 ns.
     pub const MONOTONIC: Self = Self { kind: Clock::Monotonic, units_per_ns: UNIT_PER_NS, ahead_ns: 0 };
 
     /// The counter, if the kernel's own clock uses it and its rate is known: [`SiteArguments::TICKS`] of it

@@ -8,13 +8,13 @@ use crate::bounds::{NAME_BYTES, NAMES_OF_PROCESS};
 /// A function that the helper found and the selector selected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundFunction {
-    /// Its number in the process.
+    /// The function's number in the process.
     pub number: u32,
     /// The number of the target that selects the function. The process may write any number.
     pub target: u32,
     /// `co_firstlineno`.
     pub line: u32,
-    /// Its qualified name.
+    /// The function's qualified name.
     pub name: String,
     /// `co_filename`.
     pub file: String,

@@ -17,7 +17,7 @@ use speed_bump_abi::control_block::HEARTBEAT_EVERY_MS;
 use super::block::Block;
 use crate::sys::priority;
 
-/// The heartbeat's thread. It ends when this is dropped.
+/// The heartbeat's thread. The thread ends when this value is dropped.
 #[derive(Debug)]
 pub struct Heartbeat {
     blocks: Option<mpsc::Sender<Weak<Block>>>,

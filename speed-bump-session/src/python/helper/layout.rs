@@ -31,8 +31,8 @@ pub struct Room {
 impl Room {
     /// Room for a process that the user named, if the helper counts calls.
     pub const NAMED: Self = Self { functions: 65_536 };
-    /// Room for a process that the user named, if BPF programs count calls. They have counters for each
-    /// processor.
+    /// Room for a process that the user named, if BPF programs count calls. BPF programs have counters for
+    /// each processor.
     pub const NAMED_OF_PROGRAMS: Self = Self { functions: 16_384 };
     /// Room for a child process.
     pub const CHILD: Self = Self { functions: 4_096 };

@@ -143,8 +143,8 @@ pub fn notices(bits: u32) -> Vec<&'static str> {
     texts(bits, &ALL)
 }
 
-/// Why the helper missed calls of covered functions, so that the counts are incomplete. `hook_missed` is the
-/// share of the time, in thousandths, in which another hook was in place of the helper's.
+/// Why the helper missed calls of covered functions, so that the counts are incomplete. `hook_missed` is in
+/// thousandths: the share of the time in which another hook replaced the helper's.
 pub fn missed(bits: u32, hook_missed: u32) -> Vec<String> {
     let unseen = notice::TOOL_ID_LOST | notice::STACK_SHORT | notice::LOADER_GONE | notice::CALLER_UNKNOWN;
     let mut missed: Vec<_> = notices(bits & unseen).into_iter().map(str::to_owned).collect();

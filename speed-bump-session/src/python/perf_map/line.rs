@@ -13,7 +13,7 @@ const LINE_LIMIT: usize = 16 << 10;
 pub struct PerfMapEntry {
     /// The address of the trampoline's first byte in the process.
     pub address: VirtualAddress,
-    /// Its length in bytes, without padding.
+    /// The length of the code in bytes, without padding.
     pub size: u64,
     /// `co_qualname`.
     pub qualname: String,

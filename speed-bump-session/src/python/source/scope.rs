@@ -61,7 +61,8 @@ pub(super) struct Scopes {
 impl Scopes {
     pub(super) const MODULE: ScopeId = ScopeId(0);
 
-    /// Starts with the module alone. Its annotations are compiled at the line of its first statement.
+    /// Starts with the module alone. CPython compiles the module's annotations at the line of its first
+    /// statement.
     pub(super) fn new(version: PythonVersion, first_statement: u32) -> Self {
         let module = Scope {
             kind: ScopeKind::Module,

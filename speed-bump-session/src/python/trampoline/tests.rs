@@ -83,9 +83,9 @@ def inner():
 outer()
 "#;
 
-/// A process is blocked inside nested Python calls. Its stack must have the return addresses that we compute,
-/// that of the innermost function at the lowest address, and no other address after the start of these
-/// trampolines.
+/// A process is blocked inside nested Python calls. The process's stack must have the return addresses that
+/// we compute, with the innermost function's at the lowest address. The stack must have no other address
+/// after the start of these trampolines.
 #[test]
 fn return_addresses_lie_on_the_stacks_of_real_processes() {
     for python in pythons::with_trampolines() {

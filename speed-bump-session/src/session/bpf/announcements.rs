@@ -6,8 +6,8 @@ use speed_bump_abi::{Event, EventKind, PythonCodeEvent, maps::EVENTS_BYTES};
 use super::{coverage::Coverage, executed};
 use crate::{sys::record::read, units::Pid};
 
-/// Handles the events in the ring buffer, at most as many as the buffer holds: processes can cause events
-/// faster than we handle them. The next turn of the event loop handles the others.
+/// Handles the events in the ring buffer. One call handles no more events than the buffer can hold, because
+/// processes can cause events faster than we handle them. The next turn of the event loop handles the rest.
 pub(super) fn drain(events: &mut RingBuf<MapData>, coverage: &mut Coverage) {
     for _ in 0..EVENTS_BYTES as usize / size_of::<Event>() {
         let Some(record) = events.next() else { break };

@@ -74,7 +74,7 @@ impl Context {
         reserved
     }
 
-    /// Gives back a range of functions. Their counts stay in the report.
+    /// Gives back a range of functions. The counts of these functions stay in the report.
     pub(super) fn give_back(&self, range: FunctionRange) {
         self.state.doses().give_back(range);
         for part in range.parts(AT_ONCE) {

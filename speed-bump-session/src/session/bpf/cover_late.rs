@@ -26,8 +26,8 @@ pub(super) fn look_for_late_files(coverage: &mut Coverage) {
     }
 }
 
-/// Covers the new files of processes that are due. Returns the processes where this failed. Those that have
-/// ended are left out.
+/// Covers the new files of processes that are due. Returns the processes where this failed, except those that
+/// have ended.
 pub(super) fn cover_due(coverage: &mut Coverage) -> Vec<(Pid, SessionError)> {
     let due = |pid: &Pid| coverage.processes.get(*pid).is_some_and(|covered| covered.late_files.is_due());
     let due: Vec<Pid> = coverage.processes.pids_from(Pid::FIRST).into_iter().filter(due).collect();

@@ -25,7 +25,8 @@ use crate::{
 
 /// The engines of a session.
 pub(super) struct Engines {
-    /// The engine `bpf`. Its programs also announce forks and execs. `None` if nothing needs them.
+    /// The engine `bpf`. The programs of this engine also announce forks and execs. `None` if nothing needs
+    /// the engine.
     pub(super) probes: Option<Probes>,
     /// The engines `helper` and `signal`.
     pub(super) helpers: Helpers,
@@ -129,7 +130,8 @@ impl Engines {
         self.probes.as_ref()?.follower_like(other, process)
     }
 
-    /// Handles what a process's perf map contains now, as much as can be read within a time limit.
+    /// Handles what a process's perf map contains now. This stops at a time limit, and then some entries
+    /// remain for later.
     pub(super) fn read_perf_map(&mut self, pid: Pid, processes: &mut Processes, context: &mut Context) {
         if let Some(probes) = &mut self.probes {
             probes.read_perf_map(pid, processes, context);

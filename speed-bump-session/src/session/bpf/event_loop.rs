@@ -57,7 +57,7 @@ pub(super) enum Happened {
     Announced,
     /// A helper was loaded, or has failed to load.
     HelperCame,
-    /// It is time for the periodic checks, of things that nobody announces.
+    /// It is time for the periodic checks. These look for changes that nobody announces.
     Tick,
 }
 
@@ -90,8 +90,8 @@ impl Sources {
         self.events.as_mut().map(AsyncFd::get_mut)
     }
 
-    /// Waits for the ends of new processes too, and no longer for those of processes that are not covered any
-    /// more.
+    /// Waits for the ends of new processes, too. Stops waiting for the ends of processes that are no longer
+    /// covered.
     pub(super) fn follow(&mut self, processes: &Processes) -> io::Result<()> {
         self.pidfds.retain(|pid, _| processes.get(*pid).is_some());
         for (pid, covered) in processes.iter() {

@@ -14,9 +14,9 @@ use crate::{
 /// How the session found out that a process runs a new program. The program was not held at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FoundBy {
-    /// It executed the program.
+    /// The process executed the program.
     Exec,
-    /// It is a child of a covered process, found in /proc.
+    /// The process is a child of a covered process, and we found it in /proc.
     Look,
 }
 
@@ -24,8 +24,8 @@ impl Coverage {
     /// Covers the child of a covered process that forked. The child has the parent's image, and so the
     /// parent's sites.
     ///
-    /// A child that shares its parent's memory (vfork) executes the parent's code until it calls exec. It is
-    /// covered then.
+    /// A child that shares its parent's memory (vfork) executes the parent's code until it calls exec. Then
+    /// we cover the child.
     pub(super) fn forked(&mut self, parent: Pid, child: Pid, shares_memory: bool) {
         if !self.context.settings.children {
             return self.engines.untrack(child);

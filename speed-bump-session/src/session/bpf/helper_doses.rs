@@ -1,5 +1,5 @@
-//! The engine `helper` in a session. Its counters are in the blocks that it shares with helpers. Its doses
-//! reach helpers through the mirrors of the [`PolicySwitch`].
+//! The engine `helper` in a session. Its counters are in the blocks that the session shares with helpers. Its
+//! doses reach helpers through the mirrors of the [`PolicySwitch`].
 
 use std::{
     collections::BTreeMap,

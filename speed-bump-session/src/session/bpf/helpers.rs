@@ -1,8 +1,9 @@
 //! The engines `helper` and `signal` in a session: the helpers in covered processes, from loading to
 //! unloading.
 //!
-//! A helper serves the process into which it was loaded and all processes forked from that. They share its
-//! block and its numbers for functions. Each helper has a range of the session's function indices.
+//! A helper serves the process into which it was loaded, and all processes forked from there. All these
+//! processes share the helper's block and its numbers for functions. Each helper has a range of the session's
+//! function indices.
 
 pub(super) mod at_work;
 pub(super) mod given_up;
@@ -76,8 +77,8 @@ impl Helpers {
         }
     }
 
-    /// Switches the timing of calls on or off, for present and later helpers. They apply it with the next
-    /// selector.
+    /// Switches the timing of calls on or off, for present and later helpers. The helpers apply this with the
+    /// next selector.
     pub(super) fn set_timing(&mut self, on: bool, context: &mut Context) {
         self.stretches = self.stretches.wrapping_add(u32::from(on)).max(u32::from(on));
         let stretch = if on { self.stretches } else { 0 };

@@ -17,7 +17,7 @@ const LOOKED_AT: usize = 64;
 const SOURCE_LIMIT: u64 = 1 << 20;
 /// The most lines of decorators that are read before a function.
 const DECORATORS: usize = 32;
-/// Decorators that compile a function: those of numba, JAX and PyTorch.
+/// Decorators of numba, JAX and PyTorch that compile a function.
 const COMPILERS: [&str; 9] =
     ["jit", "njit", "pjit", "pmap", "vectorize", "guvectorize", "cfunc", "stencil", "script"];
 

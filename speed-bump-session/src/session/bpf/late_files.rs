@@ -29,7 +29,7 @@ impl LateFiles {
         Self { covered: now, looked: now, files: HashSet::new(), is_due_now: false }
     }
 
-    /// Makes a check due now, in which all files count as new.
+    /// Makes a check due now. In this check all files count as new.
     pub(super) fn look_anew(&mut self) {
         self.files.clear();
         self.is_due_now = true;

@@ -34,9 +34,9 @@ use crate::{
     targets::TargetKind,
 };
 
-/// Whether the session needs the BPF object: for probes, for signals, or for children, as its programs
-/// announce forks and execs. It needs none if helpers delay Python functions, and the request asks for
-/// nothing else.
+/// Whether the session needs the BPF object. The session needs the object for probes, for signals, and for
+/// children, because the object's programs announce forks and execs. The session needs no object if helpers
+/// delay Python functions, and the request asks for nothing else.
 pub(super) fn needs_object(resolver: &Resolver, settings: &Settings, roots: &[(Process, Plan)]) -> bool {
     let is_for_helper = |plan: &Plan| plan.wants_helper() && plan.sites.is_empty();
     settings.policies.choice() != EngineChoice::Only(EngineKind::Helper)

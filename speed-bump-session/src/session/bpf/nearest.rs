@@ -1,5 +1,5 @@
-//! Finds the names that are closest to those of Python targets that have selected nothing, at the end of a
-//! session.
+//! At the end of a session, finds names that are close to the names in Python targets that have selected
+//! nothing.
 //!
 //! The helper reports only functions that targets select. So when the session's own helper has left, the
 //! helper is loaded once more, and lists all functions.
@@ -18,8 +18,8 @@ use crate::{
 
 /// The most names for a target.
 const NAMED: usize = 3;
-/// How long the process may take to reach a point where the helper can be loaded. It is short, as a user who
-/// ends a session wants to go on.
+/// How long the process may take to reach a point where we can load the helper. This time is short, because a
+/// user who ends a session wants to go on.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// Python targets that have selected nothing so far.

@@ -15,7 +15,7 @@ use crate::{
 /// A process that ran for a shorter time, or for less than a hundredth of the session, counts as idle.
 const MIN_RAN: Nanos = Nanos(20_000_000);
 const MIN_PART: u64 = 100;
-/// The most functions whose copies are searched. For each, its file is read once more.
+/// The most functions whose copies we search. For each function we read its file once more.
 const LOOKED_AT: usize = 8;
 
 /// Warns if no call was counted although the processes ran long enough.

@@ -51,7 +51,8 @@ impl PerfMaps {
     }
 }
 
-/// Handles what a process's perf map contains now, as much as can be read within a time limit.
+/// Handles what a process's perf map contains now. This stops at a time limit, and then some entries remain
+/// for later.
 pub(super) fn read(pid: Pid, processes: &mut Processes, engine: &mut BpfEngine, context: &mut Context) {
     let began = Instant::now();
     poll_one(pid, processes, engine, context);

@@ -40,12 +40,13 @@ pub(super) enum Phase {
 /// The state of the helper in a covered process.
 #[derive(Debug, Default)]
 pub(super) enum HelperPhase {
-    /// No helper is loaded, and none is to be.
+    /// No helper is loaded, and we will load none.
     #[default]
     Absent,
     /// The helper is loaded as soon as the interpreter allows it.
     Joining(LateJoin),
-    /// The helper is loaded. Processes from which this one was forked, or that it forked, may share it.
+    /// The helper is loaded. Other processes may share it: those from which this process was forked, and
+    /// those that it forked.
     In(HelperId),
 }
 
@@ -62,12 +63,12 @@ impl HelperPhase {
 /// A covered process.
 #[derive(Debug)]
 pub(super) struct Covered {
-    /// The process. Its pidfd shows when it ends.
+    /// The process. The pidfd of the process shows when the process ends.
     pub(super) process: Process,
-    /// The index of the process in the session. It is part of every cookie.
+    /// The index of the process in the session. Every cookie contains this index.
     pub(super) index: u32,
-    /// The memory of the image for which the plan was made. It is gone when another image replaced it. `None`
-    /// if we may not read it.
+    /// The memory of the image for which we made the plan. This memory is gone when another image has
+    /// replaced that image. `None` if we may not read the memory.
     pub(super) image: Option<Memory>,
     /// The attached sites, so that they can be attached in the process's children too.
     pub(super) groups: Vec<TargetSites>,
@@ -84,7 +85,7 @@ pub(super) struct Covered {
 }
 
 impl Covered {
-    /// Whether another image has replaced the one for which the plan was made.
+    /// Whether the process has replaced the image for which we made the plan.
     pub(super) fn is_replaced(&self) -> bool {
         self.image.as_ref().is_some_and(Memory::is_gone)
     }
@@ -140,7 +141,7 @@ impl Processes {
         self.phases.get(&pid).and_then(covered)
     }
 
-    /// As [`get`](Self::get), for changing it.
+    /// Like [`get`](Self::get), but the caller may change the result.
     pub(super) fn get_mut(&mut self, pid: Pid) -> Option<&mut Covered> {
         self.phases.get_mut(&pid).and_then(covered_mut)
     }
@@ -160,7 +161,7 @@ impl Processes {
         processes.collect()
     }
 
-    /// As [`iter`](Self::iter), for changing them.
+    /// Like [`iter`](Self::iter), but the caller may change the items.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Pid, &mut Covered)> {
         self.phases.iter_mut().filter_map(|(pid, phase)| Some((*pid, covered_mut(phase)?)))
     }

@@ -125,7 +125,7 @@ impl Probes {
         Ok(sites.collect())
     }
 
-    /// The probe on a helper's stub. It serves a range of functions.
+    /// The probe on a helper's stub. This probe serves a range of functions.
     ///
     /// # Errors
     /// There is no room for the probe.
@@ -240,7 +240,8 @@ impl Probes {
         other.in_process(process, &self.room)
     }
 
-    /// Handles what a process's perf map contains now, as much as can be read within a time limit.
+    /// Handles what a process's perf map contains now. This stops at a time limit, and then some entries
+    /// remain for later.
     pub(super) fn read_perf_map(&mut self, pid: Pid, processes: &mut Processes, context: &mut Context) {
         perf_maps::read(pid, processes, &mut self.engine, context);
     }

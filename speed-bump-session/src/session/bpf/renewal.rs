@@ -21,8 +21,8 @@ use crate::{engine::bpf::switch::PolicySwitch, sys::clock::now, sys::priority, u
 
 /// How often doses are renewed.
 const RENEW_EVERY: Duration = Duration::from_millis(100);
-/// An event loop that has not come round for this long counts as hanging, if nothing is delayed. It may have
-/// much to read: a library with a million symbols.
+/// If nothing is delayed and the event loop has not come round for this long, we assume that the event loop
+/// hangs. The event loop may have much to read: a library with a million symbols.
 const HANGS_AFTER: Nanos = Nanos(2_000_000_000);
 /// How many delays the event loop may have to wait for, one after the other: for a processor, and in the
 /// kernel when probes are removed.
@@ -30,7 +30,7 @@ const SPINS: u64 = 4;
 /// After this time the event loop counts as hanging, whatever the delays are.
 const HANGS_AT_LAST: Nanos = Nanos(15_000_000_000);
 
-/// The thread. It ends when this is dropped.
+/// The thread. The thread ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Renewal {
     end: Option<mpsc::Sender<()>>,
@@ -43,7 +43,7 @@ pub(super) struct Renewal {
 struct Watch {
     switch: Arc<PolicySwitch>,
     came_round_ns: AtomicU64,
-    /// For how long doses were not renewed, as a sum in ns.
+    /// The total time for which doses were not renewed, in ns.
     lapsed_ns: AtomicU64,
 }
 
@@ -108,7 +108,8 @@ impl Watch {
     }
 }
 
-/// Whether the event loop hangs. It came round last at `came_round`, and the longest delay is `longest`.
+/// Whether the event loop hangs. The event loop came round last at `came_round`, and the longest delay is
+/// `longest`.
 fn hangs(now: Nanos, came_round: Nanos, longest: Nanos) -> bool {
     let patience = HANGS_AFTER.0.saturating_add(longest.0.saturating_mul(SPINS)).min(HANGS_AT_LAST.0);
     now.0.saturating_sub(came_round.0) >= patience

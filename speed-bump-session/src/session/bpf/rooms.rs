@@ -4,7 +4,7 @@ use crate::{python::helper::Room, session::settings::Settings};
 
 /// For a helper that only handles signals.
 pub(super) const NO_PYTHON: [Room; 1] = [Room { functions: 1 }];
-/// For children: the first of these that is still available.
+/// For children. We take the first room that is still available.
 pub(super) const OF_CHILDREN: [Room; 3] = [Room::CHILD, Room::SMALL, Room::MIN];
 
 /// For a process that was named on the command line.

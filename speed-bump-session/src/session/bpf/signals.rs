@@ -1,8 +1,8 @@
 //! The engine `signal` in a session: helpers spin long delays, with a signal for each delay, and the BPF
 //! programs spin the other delays.
 //!
-//! When signals get other delays, this happens in order: calls with the old delays are no longer delayed,
-//! pending signals are waited for, the helpers get the new delays, and then the new doses take effect.
+//! When signals get other delays, the steps have this order. We stop delaying calls with the old delays. We
+//! wait for pending signals. The helpers get the new delays. Then the new doses take effect.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -54,7 +54,7 @@ impl SiteTable {
         self.enter_key(SiteKey { file: file.identity(), offset, semaphore, program, function })
     }
 
-    /// As [`enter`](Self::enter), for a site that is in no plan.
+    /// Like [`enter`](Self::enter), for a site that is in no plan.
     pub(super) fn enter_key(&mut self, key: SiteKey) -> Result<(u32, bool), SessionError> {
         if let Some(index) = self.indices.get(&key) {
             return Ok((*index, false));

@@ -40,7 +40,7 @@ impl Checks {
         Self { are_announced, processes: now, faults: now, lost: 0, missed: 0 }
     }
 
-    /// Handles what has changed since the last call. It is cheap if nothing has.
+    /// Handles what has changed since the last call. This takes little time if nothing has changed.
     pub(super) fn tick(&mut self, coverage: &mut Coverage) {
         let Coverage { context, processes, engines } = coverage;
         if let Some(probes) = &mut engines.probes {

@@ -1,8 +1,8 @@
 //! `--times` for native functions: the sites at which their calls end.
 //!
-//! Timing can be switched off while the session runs. Then the beginnings of calls are not recorded, and no
-//! probes are attached at exits. It cannot be switched on again: a call that was in progress when timing
-//! stopped could be mistaken for one that ends later.
+//! The user can switch timing off while the session runs. Then we do not record the beginnings of calls, and
+//! attach no probes at exits. The user cannot switch timing on again: we could mistake a call that was in
+//! progress when timing stopped for a call that ends later.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -206,8 +206,8 @@ pub(super) fn way_ns(costs: &CostTable, site: &PlannedSite) -> u32 {
     let overhead = |kind| overhead_ns(costs, kind);
     match site.timing {
         Timing::NotAsked | Timing::Impossible(_) => 0,
-        // The call leaves the kernel on the optimised path, and its end enters through a breakpoint. Each
-        // takes half of the overhead of such a probe.
+        // The call leaves the kernel on the optimised path, and its end enters through a breakpoint. Each of
+        // the two takes half of the overhead of a probe of its kind.
         Timing::Exits(_) if site.kind == SiteKind::Nop5 => {
             (overhead(SiteKind::Nop5) / 2).saturating_add(overhead(SiteKind::Nop) / 2).max(1)
         }

@@ -1,5 +1,5 @@
-//! The window of a session's doses: the time in which calls are delayed. It is opened, renewed and closed
-//! here.
+//! The window of a session's doses: the time in which calls are delayed. This module opens, renews and closes
+//! the window.
 
 use std::{io, sync::Arc, time::Instant};
 

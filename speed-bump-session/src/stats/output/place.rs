@@ -1,9 +1,9 @@
 //! Writes a report to a path. How depends on what is at the path.
 //!
-//! If there is a file or nothing, we write the report elsewhere and move it there: so the path always has a
+//! If there is a file or nothing, we write the report elsewhere and move it there. So the path always has a
 //! complete file, the old one or the new one. A device or a FIFO stays, and we write the report into it. We
-//! never follow a symbolic link: in a folder like /tmp any user may have put it there. The names of our own
-//! descriptors are also such links; we recognise these names.
+//! never follow a symbolic link, because in a folder like /tmp any user may have put the link there. The
+//! names of our own descriptors are also symbolic links, but we recognise these names.
 
 use std::{
     fs::{File, Metadata, Permissions},

@@ -71,7 +71,7 @@ fn many_candidates_are_bounded_and_case_still_counts() {
 
 #[test]
 fn a_pattern_without_letters_proposes_nothing_elsewhere() {
-    // These lines name any function or any module, so no candidate is better than another.
+    // These lines match any function or any module, so no candidate is better than another.
     assert!(nearest("native:libmodule:*", &[("/usr/bin/app", "f")], 10).is_empty());
     assert!(nearest("native:*:malloc", &[("/usr/bin/app", "f")], 10).is_empty());
     let candidates = [("/usr/bin/app", "malloc"), ("/l/libm.so.6", "cos")];

@@ -1,4 +1,4 @@
-//! The class of a shell glob, `[seq]` and `[!seq]`. It has the same meaning as in CPython's
+//! The class of a shell glob, `[seq]` and `[!seq]`. A class has the same meaning as in CPython's
 //! `fnmatch.translate` (3.10 and later).
 
 /// A set of characters. A text must have one of them at this place.

@@ -1,9 +1,9 @@
 //! Matches the pieces of a pattern with a text.
 //!
-//! In a glob, only the length of the text for each `*` is open. It is enough to take the shortest text with
-//! which the pieces up to the next `*` match: that `*` can take the rest. So only the last `*` is ever tried
-//! again, and the time is at most proportional to the length of the pattern times that of the text. The
-//! helper does the same (`speed_bump_selector`).
+//! In a glob, the only question is how much text each `*` takes. Each `*` can take the shortest text after
+//! which the pieces up to the next `*` match, because the next `*` can take any text that remains. So we only
+//! ever try the last `*` again. The time is at most proportional to the length of the pattern times the
+//! length of the text. The helper does the same (`speed_bump_selector`).
 
 use super::Piece;
 
@@ -14,7 +14,7 @@ pub(super) fn matches(pieces: &[Piece], text: &str) -> bool {
         return false;
     }
     let (mut pieces, mut rest) = (pieces, text);
-    // The pieces after the last `*`, and the text with which they were tried last.
+    // The pieces after the last `*`, and the text on which we last tried them.
     let mut again: Option<(&[Piece], &str)> = None;
     loop {
         let after = match pieces.split_first() {

@@ -35,7 +35,7 @@ impl PatternSet {
         (set, numbers)
     }
 
-    /// The numbers of the patterns that match `text`. In no particular order, each once.
+    /// The numbers of the patterns that match `text`, in no particular order. Each number occurs once.
     pub(in crate::targets) fn matching(&self, text: &str) -> Vec<usize> {
         let mut found = match &self.sieve {
             Some(sieve) => sieve.may_match(text),
@@ -138,7 +138,7 @@ impl Sieve {
     }
 }
 
-/// The longest literal of a pattern. It occurs in every text that the pattern matches.
+/// The longest literal of a pattern. Every text that the pattern matches contains this literal.
 fn longest_literal(pattern: &Pattern) -> Option<&str> {
     let literals = pattern.pieces().iter().filter_map(|piece| match piece {
         Piece::Literal(literal) => Some(literal.as_str()),

@@ -14,7 +14,7 @@ use crate::{
 /// a program made its code.
 pub(super) const LONGEST_FUNCTION: u64 = 4 << 20;
 
-/// The most bytes that we search in all moved pieces together: twice those of the largest libraries.
+/// The most bytes that we search in all moved pieces together: twice what the largest libraries have.
 pub(super) const FRAGMENTS_LIMIT: u64 = 64 << 20;
 /// The most branches in moved pieces.
 const BRANCHES_LIMIT: usize = 4 << 20;
@@ -114,9 +114,9 @@ impl Search<'_> {
         }
     }
 
-    /// Follows the jumps that leave the function until they come back. They lead to its moved pieces, and to
-    /// code that it shares with other functions. Code after a jump to another function's entry belongs to
-    /// that function.
+    /// Follows the jumps that leave the function until they come back. The jumps lead to the function's moved
+    /// pieces, and to code that the function shares with others. Code after a jump to another function's
+    /// entry belongs to that other function.
     fn follow_outside(&mut self) {
         let mut seen = HashSet::new();
         while let Some(start) = self.outside.pop() {
@@ -197,9 +197,10 @@ impl Search<'_> {
     }
 }
 
-/// Every branch in every moved piece of a function, by destination. Only the unwinder enters an exception
-/// handler in such a piece, so we do not find it by following jumps. We need not know which function a piece
-/// belongs to: no other function's piece jumps to this line. `None` if there is too much to search.
+/// Every branch in every moved piece of a function, by destination. If an exception handler is in a moved
+/// piece, only the unwinder enters it, so we do not find the handler by following jumps. We need not know
+/// which function a piece belongs to: no other function's piece jumps to this line. `None` if there is too
+/// much to search.
 fn fragment_branches<'a>(map: &'a CodeMap<'_>) -> Option<&'a [(u64, u64)]> {
     let branches = map.fragment_branches.get_or_init(|| {
         let mut left = FRAGMENTS_LIMIT;

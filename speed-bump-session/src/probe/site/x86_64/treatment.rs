@@ -28,8 +28,8 @@ enum Map {
 }
 
 impl<'a> Encoding<'a> {
-    /// Reads the parts of the encoding that [`Instruction`] does not keep. `None` unless the bytes are those
-    /// of one decoded instruction.
+    /// Reads the parts of the encoding that [`Instruction`] does not keep. Returns `None` unless the bytes
+    /// are one decoded instruction.
     pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
         let is_prefix = |byte: &&u8| {
             matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0x66 | 0x67 | 0xf0 | 0xf2 | 0xf3)
@@ -55,8 +55,8 @@ impl<'a> Encoding<'a> {
         if self.prefixes.contains(&0xf0) {
             return Some(KernelRefusal::Lock);
         }
-        // The prefixes for ES, CS, SS and DS. They are also branch hints and `notrack`, and occur in the long
-        // nops that pad code.
+        // The prefixes for ES, CS, SS and DS. The same bytes are also branch hints and `notrack`, and occur
+        // in the long nops that pad code.
         if self.prefixes.iter().any(|prefix| matches!(prefix, 0x26 | 0x2e | 0x36 | 0x3e)) {
             return Some(KernelRefusal::SegmentPrefix);
         }
@@ -156,8 +156,8 @@ impl<'a> Encoding<'a> {
     }
 }
 
-/// Whether the kernel steps this one-byte opcode of 64-bit code. It also looks up VEX and EVEX opcodes here,
-/// so it refuses `vpxor` (EF) and `vmovdqu` (6F).
+/// Whether the kernel steps this one-byte opcode of 64-bit code. The kernel also looks up VEX and EVEX
+/// opcodes here, so it refuses `vpxor` (EF) and `vmovdqu` (6F).
 fn in_one_byte_table(opcode: u8) -> bool {
     let invalid = matches!(
         opcode,

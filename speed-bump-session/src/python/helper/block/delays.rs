@@ -28,7 +28,7 @@ const MAX_DELAYS: u64 = 1 << 45;
 /// How the helper delays without a trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InPlace {
-    /// Its clock.
+    /// The clock of the helper.
     pub clock: HelperClock,
     /// The most policies.
     pub policies: u32,

@@ -97,7 +97,7 @@ impl AtWork {
             context.state.without_caller.insert(id.0, calls);
         }
         let kind = self.presence.stub;
-        // A helper that delays by itself measures its floor. It may not have done so yet.
+        // A helper that delays by itself measures its floor. Perhaps it has not done so yet.
         let block = &self.presence.block;
         let in_place = block.delays_in_place().then(|| block.floor().ok().flatten());
         let floors = in_place.map(|measured| {

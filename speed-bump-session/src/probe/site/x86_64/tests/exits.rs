@@ -5,7 +5,8 @@ use speed_bump_abi::Condition;
 use super::*;
 use crate::probe::site::{EXITS_LIMIT, Exit, NoExits, exits};
 
-/// The offset, kind and condition of each exit of a function. Its site is the one that `choose` returns.
+/// The offset, kind and condition of each exit of a function. The function's site is the one that `choose`
+/// returns.
 fn ways(text: &Text) -> Result<Vec<(u64, SiteKind, Condition)>, NoExits> {
     let site = text.choose().unwrap();
     let ways = text.with(|function| exits(function, &site))?;
