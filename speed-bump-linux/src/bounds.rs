@@ -1,8 +1,9 @@
 //! Bounds on what we read from a target.
 //!
-//! The loader runs as root, and the target's owner controls what it reads from a process: names, tables,
-//! maps, lists. Bounds that several readers share are here, each with its reason. The bound of a single
-//! format is beside its reader. A reader leaves out what is beyond a bound, and reports that once.
+//! The loader runs as root, and the target's owner controls what the loader reads from a process: names,
+//! tables, maps, lists. This file has the bounds that several readers share, each with its reason. The bound
+//! of a single format is beside its reader. A reader leaves out what is beyond a bound, and reports that
+//! once.
 
 use std::sync::{
     Arc,
@@ -19,8 +20,8 @@ pub const NAMES_OF_SESSION: usize = 32 << 20;
 /// One file may take half of it.
 pub const PLAN_BYTES: usize = 128 << 20;
 
-/// For how many targets that select nothing we explain why, with similar names. Each takes a comparison with
-/// all names in the process. A user does not read more.
+/// The most targets that select nothing for which we explain why, with similar names. For each target, we
+/// compare it with all names in the process. A user does not read more.
 pub const TARGETS_EXPLAINED: usize = 20;
 
 /// The start of a text, at most `bytes` long. Also returns whether this is the whole text.

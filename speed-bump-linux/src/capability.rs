@@ -24,7 +24,7 @@ pub enum Capability {
 }
 
 impl Capability {
-    /// The number of its bit (include/uapi/linux/capability.h).
+    /// The number of the capability's bit (include/uapi/linux/capability.h).
     pub const fn number(self) -> u32 {
         match self {
             Self::DacOverride => 1,
@@ -43,7 +43,7 @@ impl Capability {
         set & (1 << self.number()) != 0
     }
 
-    /// Whether CAP_SYS_ADMIN includes it.
+    /// Whether CAP_SYS_ADMIN includes this capability.
     pub(crate) const fn is_part_of_sys_admin(self) -> bool {
         matches!(self, Self::Perfmon | Self::Bpf | Self::CheckpointRestore)
     }

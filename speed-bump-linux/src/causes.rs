@@ -1,4 +1,4 @@
-//! How errors give their causes: each cause once.
+//! How error messages name causes: each cause once.
 //!
 //! Our own error types write everything in `Display`, including the cause, and `source()` returns nothing. So
 //! an error has the same text in a message, in a log line, and at the end of a chain. This is why

@@ -7,11 +7,11 @@
 //! # Files that change under us
 //!
 //! The files belong to production processes, may be gigabytes, and may be rewritten in place while we read.
-//! So we do not map them: if a mapped file is truncated, SIGBUS ends its reader. We copy headers, and the
-//! tables that a question needs (symbols, strings, notes, relocations), with `pread`. The size of each is
-//! bounded by the size of the file and by [`TABLE_LIMIT`]. All together are bounded by what the file has on
-//! disk, since a sparse file can claim any size. The other parts of the file are never read. So the cost
-//! depends on the number of symbols and not on the size of the file, as it would with a mapping.
+//! So we do not map them: if someone truncates a mapped file, SIGBUS ends its reader. With `pread` we copy
+//! headers, and the tables that a question needs (symbols, strings, notes, relocations). The size of the file
+//! and [`TABLE_LIMIT`] bound the size of each table. The bytes of the file on disk bound all tables together,
+//! because a sparse file can claim any size. We never read the other parts of the file. So, as with a
+//! mapping, the cost depends on the number of symbols and not on the size of the file.
 //!
 //! # The parts of this module
 //!

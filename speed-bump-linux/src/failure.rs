@@ -1,4 +1,4 @@
-//! The kind of a failure, for programs. It decides exit codes and answers.
+//! The kind of a failure, for programs. The kind decides exit codes and answers.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::process::{ProcessError, RefusalKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
-    /// The request cannot be met: wrong targets, or a process that cannot be a target.
+    /// We cannot do what the user asked: wrong targets, or a process that cannot be a target.
     Usage,
     /// A target selects nothing, and the user has not allowed that.
     NothingSelected,

@@ -1,7 +1,7 @@
 //! What the running kernel can do, what it allows us, and whether that is enough.
 //!
-//! We read facts once. Where it is cheap and changes nothing, we ask the kernel to do the thing. Otherwise
-//! the version number decides. Whether an attach is possible is a pure function of the facts.
+//! We read facts once. If we can ask the kernel to do a thing cheaply and without a change, we do so.
+//! Otherwise the version number decides. Whether we can attach is a pure function of the facts.
 
 pub mod btf;
 pub mod config;
@@ -28,11 +28,11 @@ pub struct KernelError {
     pub lack: Lack,
     /// The running kernel's release.
     pub release: String,
-    /// Whether the kernel's configuration has the build option; `None` if it cannot be read.
+    /// Whether the kernel's configuration has the build option; `None` if we cannot read the configuration.
     pub built: Option<bool>,
 }
 
-/// Things that a kernel may lack, and without which nothing can be attached.
+/// Things that a kernel may lack. Without each of them, nothing can be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Lack {
@@ -127,8 +127,8 @@ impl KernelFacts {
     fn has_kernel_reads(&self) -> bool {
         match self.kernel_reads {
             Support::Yes => true,
-            // If the kernel has no such programs at all, it gives the same answer. Then that is what it
-            // lacks.
+            // If the kernel has no probe programs at all, it gives the same answer. Then the kernel lacks
+            // these programs, and not the reads.
             Support::No => self.probe_programs == Support::No || self.bpf == Support::No,
             Support::Unknown(_) => self.lockdown != Some(Lockdown::Confidentiality),
         }
@@ -154,13 +154,13 @@ impl KernelFacts {
         self.uprobe_multi.or_since(self.version, KernelVersion::new(6, 6))
     }
 
-    /// Whether the PID of such a link means the process, and not the thread. If the kernel gave no answer,
-    /// its version decides. Linux 6.10 has this; from 6.12 on, return probes have it too.
+    /// Whether a link for many uprobes takes the PID of a process, and not of a thread. If the kernel gave no
+    /// answer, its version decides. Linux 6.10 has this; from 6.12 on, return probes have it too.
     pub fn has_uprobe_multi_pid(&self) -> bool {
         self.has_uprobe_multi() && self.uprobe_multi_pid.or_since(self.version, KernelVersion::new(6, 12))
     }
 
-    /// How uprobes are attached with this kernel. This decides which capabilities we need.
+    /// How we attach uprobes with this kernel. This decides which capabilities we need.
     pub fn attach_by(&self) -> AttachBy {
         if self.has_uprobe_multi_pid() { AttachBy::UprobeMulti } else { AttachBy::PerfEvent }
     }

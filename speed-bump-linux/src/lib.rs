@@ -1,5 +1,5 @@
-//! Linux processes and files: safe functions for system calls, `/proc`, ELF, and the kernel's features. What
-//! a process wrote, named or opened is checked and bounded before it is used.
+//! Linux processes and files: safe functions for system calls, `/proc`, ELF, and the kernel's features. We
+//! check and bound what a process wrote, named or opened before we use it.
 
 pub mod bounds;
 pub mod capability;

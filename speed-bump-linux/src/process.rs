@@ -1,9 +1,10 @@
-//! Processes: their identity, mappings, namespaces and children, and the reasons why a process cannot be
-//! attached to.
+//! Processes: their identity, mappings, namespaces and children, and the reasons why we cannot attach to a
+//! process.
 //!
 //! A [`Process`] always means the process for which it was opened. It has a pidfd, and the process's
 //! directory in /proc, which never leads to a later process with the same PID. We read everything through
-//! these two. So we never read from a process that has got the PID later. Nothing here changes the process.
+//! these two. So we never read from another process that has got the same PID later. Nothing here changes the
+//! process.
 
 pub mod access;
 pub mod architecture;
@@ -64,11 +65,11 @@ use directory::ProcDirectory;
 use stat::Stat;
 pub use status::Status;
 
-/// A running process that we can inspect: it is 64-bit, of this machine's architecture, has user-space memory
-/// of its own, and is not this tool.
+/// A running process that we can inspect. The process is 64-bit, of this machine's architecture, has
+/// user-space memory of its own, and is not this tool.
 ///
-/// It stays the same process as long as the value exists. Once the process has ended, every method that reads
-/// returns [`ProcessError::Gone`].
+/// The value means the same process as long as the value exists. Once the process has ended, every method
+/// that reads returns [`ProcessError::Gone`].
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
@@ -83,7 +84,7 @@ pub struct Process {
 pub struct StartTime(pub u64);
 
 impl Process {
-    /// Opens a process. Fails if it cannot be attached to, with the reason.
+    /// Opens a process. If we cannot attach to the process, this returns the reason.
     ///
     /// Needs only the right to read (`PTRACE_MODE_READ`). [`Privileges`](crate::kernel::Privileges) lists
     /// what an attach needs in addition.
@@ -129,7 +130,8 @@ impl Process {
         Ok(process)
     }
 
-    /// Refuses a program that is not 64-bit ELF for this machine. Must be called again after an exec.
+    /// Refuses a program that is not 64-bit ELF for this machine. The caller must call this again after an
+    /// exec.
     pub fn check_executable(&self) -> Result<(), ProcessError> {
         let exe = self.directory.open_entry("exe", OFlags::PATH);
         let exe = exe.map_err(|errno| self.failure("exe", AccessMode::Read, errno))?;
@@ -155,7 +157,7 @@ impl Process {
         })
     }
 
-    /// The thread whose directory in /proc is read for the process: its main thread, or another one if the
+    /// The thread whose directory in /proc we read for the process: its main thread, or another one if the
     /// main thread has ended.
     pub fn shown_by(&self) -> Pid {
         self.directory.thread()
@@ -171,27 +173,27 @@ impl Process {
         self.started
     }
 
-    /// Whether the process is alive. False as soon as its last thread has ended, even if it was not reaped
-    /// yet.
+    /// Whether the process is alive. This is false as soon as the last thread has ended, even if nobody has
+    /// reaped the process yet.
     pub fn is_alive(&self) -> bool {
         !has_ended(&self.pidfd)
     }
 
-    /// Fails if the process has ended. Must be called after reading: for a process that has ended, the kernel
-    /// shows no mappings and no open files.
+    /// Fails if the process has ended. Callers use this after reading: for a process that has ended, the
+    /// kernel shows no mappings and no open files.
     pub fn is_still_there(&self) -> Result<(), ProcessError> {
         if self.is_alive() { Ok(()) } else { Err(ProcessError::Gone { pid: self.pid }) }
     }
 
     /// The process's own name: the first 15 bytes of the program's name, unless the process has changed it.
     pub fn comm(&self) -> Result<String, ProcessError> {
-        // Read from the main thread, as other threads have their own names.
+        // We read the main thread's name, because other threads have their own names.
         let bytes = self.directory.read_own("comm");
         let bytes = bytes.map_err(|errno| self.failure("comm", AccessMode::Read, errno))?;
         Ok(String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned())
     }
 
-    /// A name for messages: the process's own name, or that of its program.
+    /// A name for messages: the process's own name, or the name of its program.
     pub fn name(&self) -> String {
         let comm = self.comm().unwrap_or_default();
         if !comm.trim().is_empty() {
@@ -226,14 +228,14 @@ impl Process {
         clock::read(ClockId::Boottime).0.checked_sub(started).map(Duration::from_nanos)
     }
 
-    /// The program's path, as the kernel shows it to us. It ends in ` (deleted)` if the file was replaced on
-    /// disk.
+    /// The program's path, as the kernel shows it to us. The path ends in ` (deleted)` if someone has
+    /// replaced the file on disk.
     pub fn executable(&self) -> Result<PathBuf, ProcessError> {
         self.read_link("exe")
     }
 
-    /// The working directory, as a path of the process. `None` if its root is not the root of its mount
-    /// namespace, since the kernel then shows another path.
+    /// The working directory, as a path of the process. `None` if the process's root is not the root of its
+    /// mount namespace, because the kernel then shows another path.
     pub fn working_folder(&self) -> Result<Option<PathBuf>, ProcessError> {
         let whole = self.read_link("root")? == Path::new("/");
         if whole { self.read_link("cwd").map(Some) } else { Ok(None) }
@@ -271,25 +273,25 @@ impl Process {
         Ok(self.status()?.tracer)
     }
 
-    /// The process's PID in its own, innermost PID namespace (since Linux 4.1; before, in ours).
+    /// The process's PID in its own, innermost PID namespace (since Linux 4.1; before, the PID in ours).
     /// `/tmp/perf-PID.map` has this number.
     pub fn namespace_pid(&self) -> Result<Pid, ProcessError> {
-        // Read from the main thread, as other threads have other numbers.
+        // We read the main thread's numbers, because other threads have other numbers.
         let status = self.directory.read_own("status");
         let status = status.map_err(|errno| self.failure("status", AccessMode::Read, errno))?;
         let status = self.parse_status(&status)?;
         Ok(status.namespace_pids.last().copied().unwrap_or(self.pid))
     }
 
-    /// The process's root directory as a path of ours, `/proc/PID/root`. It is for messages and for comparing
-    /// paths. To read a file as the process sees it, use [`Process::open_file`].
+    /// The process's root directory as a path of ours, `/proc/PID/root`. This path is for messages and for
+    /// comparing paths. To read a file as the process sees it, use [`Process::open_file`].
     pub fn root(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root", self.shown_by()))
     }
 
-    /// Opens a regular file for reading, by the process's own path. Symbolic links are followed inside its
-    /// root, and never lead out of it into ours. For anything but a regular file, it fails with
-    /// `InvalidInput`, and opens nothing.
+    /// Opens a regular file for reading, by the process's own path. We follow symbolic links inside the
+    /// process's root, and never out of it into our own root. If the path leads to anything but a regular
+    /// file, this returns `InvalidInput`, and opens nothing.
     pub fn open_file(&self, path: &Path) -> io::Result<File> {
         let root = self.directory.open_entry("root", OFlags::PATH | OFlags::DIRECTORY)?;
         Ok(open_below(root.as_fd(), path, LastLink::Follow)?)
@@ -307,7 +309,7 @@ impl Process {
 
     fn read_maps(&self) -> Result<Vec<u8>, ProcessError> {
         let maps = self.read("maps", AccessMode::Read)?;
-        // If a thread has ended meanwhile, the list is empty. This must not count as a process that maps no
+        // If a thread has ended meanwhile, the list is empty. We must not conclude that the process maps no
         // files.
         if !maps.is_empty() {
             return Ok(maps);
@@ -355,7 +357,7 @@ impl Process {
     }
 
     /// Whether the process has executed another program since `memory` was opened. A process that is ending
-    /// has no memory for a moment before it counts as ended: that is no other program.
+    /// has no memory for a moment before it counts as ended. This is not another program.
     pub fn has_replaced(&self, memory: &Memory) -> bool {
         memory.is_gone()
             && match self.memory() {
@@ -380,8 +382,8 @@ impl Process {
         let own = own.map_err(|errno| self.failure("stat", AccessMode::Read, errno))?;
         let mut stat = Stat::parse(&own).ok_or_else(|| malformed(&own))?;
         if self.shown_by() != self.pid {
-            // The start time is that of the process: other threads start later. But only a running thread
-            // shows where the stack begins.
+            // The start time is the process's: other threads start later. But only a running thread shows
+            // where the stack begins.
             let shown = self.read("stat", AccessMode::Read)?;
             stat.startstack = Stat::parse(&shown).ok_or_else(|| malformed(&shown))?.startstack;
         }

@@ -1,9 +1,9 @@
 //! Measures the costs of probes on this machine, by the kind of instruction at their site.
 //!
-//! We measure them on stubs of our own, and have no fixed table: kernels emulate different instructions, and
-//! that changes a cost by a factor of twenty. The costs correct every delay, so that the requested delay is
-//! delivered. They are [kept] until the machine reboots, and each session [checks](check) the costs that it
-//! needs.
+//! We measure the costs on stubs of our own. We have no fixed table, because kernels emulate different
+//! instructions, and emulation changes a cost by a factor of twenty. The costs correct every delay, so that
+//! the requested delay is delivered. We [keep](kept) them until the machine reboots, and each session
+//! [checks](check) the costs that it needs.
 
 pub(crate) mod counter;
 pub mod kept;
@@ -50,14 +50,14 @@ const CALLS: usize = 200;
 /// How often these calls are repeated. The smallest median counts: other users of the machine can only add
 /// time.
 const ROUNDS: usize = 2;
-/// How often each stub is called to check a kept cost, and how often the check may fail before the cost is
-/// measured again.
+/// How often we call each stub to check a kept cost, and how often the check may fail before we measure the
+/// cost again.
 const CHECK_CALLS: usize = 48;
 const CHECKS: usize = 2;
-/// How often each stub is called before timing starts: the first call optimises the site, the others warm the
-/// caches.
+/// How often we call each stub before timing starts: the first call optimises the site, and the others warm
+/// the caches.
 const FIRST_CALLS: usize = 8;
-/// The stub for measuring the way into a trap and back: a common kind.
+/// The stub for measuring the way into a trap and back. Its instruction is of a common kind.
 const EVERYDAY: SiteKind = SiteKind::Push;
 /// The number of bytes that we touch between two calls: more than a first-level cache, less than a
 /// second-level one.
@@ -65,8 +65,8 @@ const WORKING_SET: usize = 256 << 10;
 /// The size of a cache line in bytes.
 const CACHE_LINE: usize = 64;
 
-/// Is held while stubs are probed and called. Contains the thread that removes the former probes from the
-/// stubs: that takes the kernel about 30 ms, and need not hold up the caller.
+/// We hold this lock while we probe and call stubs. It contains the thread that removes the former probes
+/// from the stubs. Removing them takes the kernel about 30 ms, and the caller need not wait for it.
 static ALONE: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 
 /// Why the machine could not be calibrated.
@@ -86,7 +86,7 @@ pub enum CalibrateError {
         /// The kernel's error.
         error: io::Error,
     },
-    /// Our own stubs could not be found in our mappings.
+    /// We could not find our own stubs in our mappings.
     #[error("cannot find our own calibration stubs in /proc/self/maps: {0}")]
     Stubs(io::Error),
     /// Signals could not be tried out.
@@ -98,7 +98,7 @@ pub enum CalibrateError {
     /// The counters could not be read.
     #[error("cannot read the counters of our own stubs: {0}")]
     Stats(io::Error),
-    /// The stubs were called, and the probes did not count the calls.
+    /// We called the stubs, but the probes did not count the calls.
     #[error("uprobes on our own process count {counted} of {made} calls; this kernel's uprobes do not work")]
     Miscounted {
         /// The number of calls that the probes counted.
@@ -144,8 +144,8 @@ pub fn measure_form(form: Form) -> Result<CostTable, CalibrateError> {
     Bench::new(form, None, CALLS, |_| true)?.measure()
 }
 
-/// Checks the kept costs of probes on these kinds of instructions. Measures again those that no longer hold.
-/// Returns whether there were any.
+/// Checks the kept costs of probes on these kinds of instructions. Measures each cost again that is no longer
+/// right. Returns whether there was one.
 ///
 /// `signals` are the kernel's offsets, if the session needs signals. The cost of signals is checked or
 /// measured last.
@@ -167,8 +167,8 @@ pub fn check(
 }
 
 /// Whether a measured cost differs from the kept one: it is lower by more than a sixteenth and 30 ns, or more
-/// than twice as high. For a single step, half the cost is tolerated, as it varies by that much from one
-/// moment to the next.
+/// than twice as high. For a single step we accept up to half the cost, because this cost varies by that much
+/// from one moment to the next.
 ///
 /// If a cost is within these bounds, the lower one counts. Other users of the machine can only add to a cost,
 /// and the processor of a virtual machine sometimes runs at half its speed. If we used a cost that we
@@ -189,12 +189,12 @@ struct Bench {
     stubs: Vec<Stub>,
     unprobed: Vec<u64>,
     attachment: attach::Attachment,
-    /// The lock. Without it, calls of the stubs by another thread would be in our counts.
+    /// The lock. Without the lock, calls of the stubs by another thread would be in our counts.
     alone: MutexGuard<'static, Option<JoinHandle<()>>>,
 }
 
 impl Bench {
-    /// Probes the stubs of the needed kinds. Before, times `calls` of each stub without a probe.
+    /// Probes the stubs of the needed kinds. Before that, times `calls` calls of each stub without a probe.
     fn new(
         form: Form,
         offsets: Option<TaskOffsets>,
@@ -202,7 +202,7 @@ impl Bench {
         is_needed: impl Fn(SiteKind) -> bool,
     ) -> Result<Self, CalibrateError> {
         let mut alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        // If that thread panicked, probes stay until the process ends, which does no other harm.
+        // If the removing thread panicked, probes stay until the process ends, which does no other harm.
         let _ = alone.take().map(JoinHandle::join);
         let mut stubs = Stub::all();
         stubs.retain(|stub| is_needed(stub.kind));
@@ -274,7 +274,7 @@ impl Bench {
         Ok(CostTable { form: self.engine.form(), costs, coldness, nop5_survives_forks, signal: None })
     }
 
-    /// Checks the costs of the probed stubs. Measures again those that no longer hold.
+    /// Checks the costs of the probed stubs. Measures each cost again that is no longer right.
     fn check(&mut self, costs: &mut CostTable) -> Result<bool, CalibrateError> {
         self.engine.set_coldness([costs.coldness[Coldness::WAY_IN as usize], Coldness::default()])?;
         let mut off: Vec<SiteKind> = self.stubs.iter().map(|stub| stub.kind).collect();
@@ -315,7 +315,7 @@ impl Bench {
         Ok(unselected.into_iter().zip(floor).collect())
     }
 
-    /// Adds the overhead of a trigger around its spin. The cost of the way in must be known already.
+    /// Adds the overhead of a trigger around its spin. The caller must know the cost of the way in.
     fn with_spin(&mut self, without: Vec<(u64, u64)>) -> Result<Vec<SiteCost>, CalibrateError> {
         let delayed = self.sweeps(FunctionEntry::of(0), TRIAL_DELAY)?;
         let costs = self.stubs.iter().zip(without.into_iter().zip(delayed));
@@ -328,8 +328,8 @@ impl Bench {
         Ok(costs.collect())
     }
 
-    /// Whether forked children survive a probed 5-byte nop. Tries it with the stub: if the kernel rewrites
-    /// such nops, it has done so by now. If the trial fails, they count as deadly.
+    /// Whether forked children survive a probed 5-byte nop. We try this with the stub: if the kernel rewrites
+    /// 5-byte nops, it has done so by now. If the trial fails, we assume that they kill children.
     fn nop5_survives_forks(&self) -> bool {
         let stub = self.stubs.iter().find(|stub| stub.kind == SiteKind::Nop5);
         stub.is_none_or(|stub| {
@@ -388,7 +388,7 @@ impl Drop for Bench {
     fn drop(&mut self) {
         let attachment = mem::take(&mut self.attachment);
         let closing = thread::Builder::new().name("detach-stubs".to_owned()).spawn(move || drop(attachment));
-        // If the thread could not start, the closure was dropped here, and the links with it.
+        // If the thread could not start, `spawn` has dropped the closure, and the links with it.
         *self.alone = closing.ok();
     }
 }
@@ -397,8 +397,8 @@ impl Drop for Bench {
 /// affects all of them, but only a few calls of each.
 ///
 /// We touch memory between two calls. So the kernel's code for the trap is as cold as in a target that does
-/// other work between its calls. If we only called the stubs, a trap would look about 130 ns cheaper than it
-/// is in CPython.
+/// other work between its calls. If we only called the stubs, a trap would seem to be about 130 ns cheaper
+/// than in CPython.
 fn costs_ns(stubs: &[Stub], calls: usize) -> Vec<u64> {
     let mut working_set = Vec::new();
     let mut call = |stub: &Stub| {

@@ -1,5 +1,5 @@
 //! The protocol by which programs control sessions, and its sockets. Each request and each answer is a line
-//! of JSON. docs/agent.md describes them. The schema is [`SCHEMA`].
+//! of JSON. docs/agent.md describes the requests and answers. The schema is [`SCHEMA`].
 //!
 //! `running` answers requests about a running session. Some requests come through `agent` from the program
 //! that started the session. Others come from other tools through the session's socket (`server`, `client`).
@@ -26,7 +26,7 @@ pub const FOLDER: &str = "/run/speed-bump-ebpf/sessions";
 /// Name and version of the protocol. An incompatible change gets another version.
 pub const SCHEMA: &str = "speed-bump/agent/1";
 
-/// Why a session cannot be reached, or has refused a request.
+/// Why we cannot reach a session, or why it has refused a request.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// Another user could have put files into the folder.
@@ -34,7 +34,7 @@ pub enum ControlError {
     Unsafe {
         /// The folder or socket.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the folder.
         why: &'static str,
     },
     /// A system call failed.
@@ -57,7 +57,7 @@ pub enum ControlError {
     /// There are several sessions, and the user named none.
     #[error("{} sessions run: name one of them with --session: {}", .pids.len(), list(.pids))]
     Several {
-        /// The PIDs of the tools that run them.
+        /// The PIDs of the tools that run these sessions.
         pids: Vec<Pid>,
     },
     /// The answer is invalid.

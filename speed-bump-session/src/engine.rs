@@ -26,14 +26,14 @@ pub use interface::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EngineKind {
-    /// The BPF program itself, in the kernel, on the thread that made the call.
+    /// The BPF program itself spins, in the kernel, on the thread that made the call.
     Bpf,
-    /// The helper in the process, in user mode, when it gets a signal that the BPF program sends to the
-    /// calling thread.
+    /// The helper spins in the process, in user mode, when it gets a signal. The BPF program sends this
+    /// signal to the calling thread.
     Signal,
-    /// The helper in the process, in user mode, without a trap. Only for Python functions.
+    /// The helper spins in the process, in user mode, without a trap. Only for Python functions.
     Helper,
-    /// The kernel module speed_bump, in the kernel, on the calling thread.
+    /// The kernel module speed_bump spins, in the kernel, on the calling thread.
     Kmod,
 }
 
@@ -89,7 +89,7 @@ impl EngineChoice {
     pub fn engine(self, delay: Nanos, form: Form) -> EngineKind {
         match self {
             Self::Auto if delay > signal::automatic_above(form) => EngineKind::Signal,
-            // For a delay of 0 there is nothing to spin.
+            // A delay of 0 needs no spin.
             Self::Only(EngineKind::Signal) if delay > Nanos(0) => EngineKind::Signal,
             Self::Only(EngineKind::Kmod) => EngineKind::Kmod,
             Self::Auto | Self::Only(_) => EngineKind::Bpf,

@@ -2,9 +2,9 @@
 //! format in which a target process may write anything.
 //!
 //! Each function takes any bytes, passes them to the code that reads the format, and checks conditions that
-//! hold for every answer. None may panic, hang or use much memory. They are built for `cargo fuzz` and for
-//! the tests of this crate. The tests run each function on the inputs in `fuzz/seeds`: starting points, and
-//! earlier findings.
+//! hold for every answer. No function may panic, hang or use much memory. We build the functions for `cargo
+//! fuzz` and for the tests of this crate. The tests run each function on the inputs in `fuzz/seeds`: starting
+//! points, and earlier findings.
 
 mod code;
 mod elf;
@@ -40,8 +40,8 @@ pub const ALL: [(&str, Run); 15] = [
     ("status", status),
 ];
 
-/// Splits an input into numbers and bytes, from its front. After its end, numbers are zero and bytes are
-/// empty.
+/// Splits an input into numbers and bytes, from its front. When the input is used up, numbers are zero and
+/// bytes are empty.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {

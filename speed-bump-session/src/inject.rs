@@ -77,7 +77,7 @@ use x86_64 as arch;
 pub struct Limits {
     /// How long we search for a thread at a safe point.
     pub safe_point: Duration,
-    /// How long a function may take that the borrowed thread calls, if it waits for a lock.
+    /// How long a function that the borrowed thread calls may take if it waits for a lock.
     pub call: Duration,
 }
 
@@ -100,7 +100,7 @@ pub struct Injected {
     pub fresh: bool,
     /// The thread that was borrowed.
     pub thread: Pid,
-    /// How long that thread was stopped, or worked for us.
+    /// How long the borrowed thread was stopped, or worked for us.
     pub stopped: Nanos,
     /// The duration of each step, in order. `stopped` includes the end of the step `borrow`, and all steps
     /// after it.
@@ -111,11 +111,11 @@ pub struct Injected {
 pub type FillControl<'a> = dyn FnMut(&File) -> io::Result<()> + Send + 'a;
 
 /// Loads `image` into a process, unless it is there already. Makes `control` write a new control block, and
-/// calls the helper with it.
+/// calls the helper with this block.
 ///
 /// `program` is the program that the process ran when we decided to inject. `interpreters` are its files with
-/// the interpreter's code: a thread that runs there may be borrowed. `control` is called while the thread is
-/// borrowed, and should be quick.
+/// the interpreter's code: we may borrow a thread that runs there. We call `control` while the thread is
+/// borrowed, so it should be quick.
 ///
 /// # Errors
 /// [`InjectError`]. Unless the error says otherwise, the process is unchanged.
@@ -138,9 +138,10 @@ pub fn inject(
     let injection = Injection { process, image: &parsed, bytes: image, symbols, residents, step_times };
     let planned = Planned { program, interpreters };
     let work = || injection.run(&memory, planned, control, &limits);
-    // This is dropped when the following thread has ended, and has detached from everything that it traced.
+    // We drop the watchdog when the following thread has ended, and has detached from everything that it
+    // traced.
     let _watchdog = Watchdog::start();
-    // We trace on a thread of our own, since the kernel detaches everything that a thread traces when that
+    // We trace on a thread of our own, because the kernel detaches everything that a thread traces when that
     // thread ends.
     std::thread::scope(|scope| match scope.spawn(work).join() {
         Ok(result) => result,
@@ -153,7 +154,7 @@ pub fn inject(
 /// on. Afterwards we no longer trace the thread. The caller must be the tracing thread.
 ///
 /// # Errors
-/// [`InjectError`]. The process goes on unchanged, and is not traced any more.
+/// [`InjectError`]. The process goes on unchanged, and we do not trace it any more.
 pub fn inject_into_stopped(
     process: &Process,
     image: &[u8],
@@ -258,13 +259,13 @@ impl Injection<'_> {
         let control = MemoryFile::make(self.process, thread, resident::CONTROL_NAME, Execution::Never)?;
         self.step_times.step_done("control file");
         if let Err(source) = fill(&control.here) {
-            // Ignores an error here, as the first failure is reported.
+            // We ignore an error here, because we report the first failure.
             let _ = control.close(thread);
             return Err(InjectError::Control { pid: self.pid(), source });
         }
         self.step_times.step_done("fill in");
-        // The helper closes the descriptor in any case. So we must not close it: when the helper returns,
-        // another thread may have a file of its own with this number.
+        // The helper always closes the descriptor. So we must not close it: when the helper returns, another
+        // thread may have a file of its own with this number.
         let arguments = [control.in_process, 0];
         let code = thread.call(Stage::Attach, loaded.attach, arguments, limits.call)?;
         self.step_times.step_done("attach");
@@ -274,7 +275,7 @@ impl Injection<'_> {
         Ok((loaded, control.here))
     }
 
-    /// Makes the thread load the image. Does nothing if it is loaded already.
+    /// Makes the thread load the image, unless the image is loaded already.
     fn load(&mut self, thread: &mut Borrowed<'_>, limits: &Limits) -> Result<Loaded, InjectError> {
         let file = MemoryFile::make(self.process, thread, resident::IMAGE_NAME, Execution::Allowed)?;
         self.step_times.step_done("image file");
@@ -299,7 +300,7 @@ impl Injection<'_> {
         fcntl_add_seals(here, seals).map_err(|errno| self.system("sealing the image", errno.into()))?;
         self.check_contents(here)?;
         self.step_times.step_done("write image");
-        // If a dynamic loader already knows a path, it returns that library without reading the file, and an
+        // If a dynamic loader already knows a path, it returns that library without reading the file. An
         // earlier helper may have had the same descriptor number. So each helper gets a different path.
         let dots = "./".repeat(self.residents.count);
         let path = format!("/proc/thread-self/fd/{dots}{}", file.in_process);
@@ -330,8 +331,8 @@ impl Injection<'_> {
         Ok((text, bias.to_process(self.image.attach)))
     }
 
-    /// Checks that a sealed file is the image, to the last byte: before it was sealed, the process could
-    /// write to it too.
+    /// Checks that a sealed file is exactly the image: before we sealed the file, the process could write to
+    /// it too.
     fn check_contents(&self, image: &File) -> Result<(), InjectError> {
         let found = resident::is_image(image, self.bytes);
         match found.map_err(|source| self.system("reading the image back", source))? {

@@ -63,7 +63,8 @@ impl DetachRequest {
     }
 }
 
-/// A program that is held at its entry point. If this is dropped, the program goes on, and we follow it.
+/// A program that we hold at its entry point. When this value is dropped, the program goes on, and we follow
+/// it.
 #[derive(Debug)]
 pub struct StoppedProgram {
     /// The process of the program. This tool traces it.
@@ -74,7 +75,7 @@ pub struct StoppedProgram {
 /// Is called when there is an event.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// What to do with a program that is held at its entry point.
+/// What to do with a program that we hold at its entry point.
 enum Order {
     /// Inject the helper, and call `wake` when this is done.
     BringIn {
@@ -90,7 +91,7 @@ enum Order {
 #[derive(Debug)]
 struct Outcome {
     presence: Result<Presence, PresenceError>,
-    /// The program stays stopped until this is dropped.
+    /// The program stays stopped until this value is dropped.
     held: Option<mpsc::SyncSender<()>>,
 }
 
@@ -99,8 +100,8 @@ struct Outcome {
 #[derive(Debug)]
 pub struct Held(#[expect(dead_code, reason = "dropping it is what it is for")] Option<mpsc::SyncSender<()>>);
 
-/// An injection into a program that is held at its entry point. If this is dropped, the program goes on when
-/// the injection is done.
+/// An injection into a program that we hold at its entry point. If this value is dropped, the program goes on
+/// when the injection is done.
 #[derive(Debug)]
 pub struct Coming {
     pid: Pid,
@@ -108,7 +109,7 @@ pub struct Coming {
 }
 
 impl StoppedProgram {
-    /// Starts to inject the helper, which begins its work when Python starts. `wake` is called when the
+    /// Starts to inject the helper, which begins its work when Python starts. We call `wake` when the
     /// injection is done or has failed.
     ///
     /// # Errors
@@ -129,8 +130,8 @@ impl StoppedProgram {
 }
 
 impl Coming {
-    /// The result, if it is known: the helper, and the hold on the program; or why the program goes on
-    /// without the helper.
+    /// The result, if we know it. It is the helper with the hold on the program, or the reason why the
+    /// program goes on without the helper.
     pub fn outcome(&self) -> Option<Result<(Presence, Held), PresenceError>> {
         match self.result.try_recv() {
             Ok(Outcome { presence, held }) => Some(presence.map(|presence| (presence, Held(held)))),

@@ -3,8 +3,8 @@
 //!
 //! Each target passes through these modules in order. [`targets`] parses a line. [`process`], [`elf`] and
 //! [`python`] know what the process runs. [`probe`] chooses sites and attaches. [`engine`] delays. [`stats`]
-//! counts. No module calls one of the earlier steps back. [`prepare`] does all steps before the attach, and
-//! [`session`] the others.
+//! counts. A module never calls a module that comes earlier in this list. [`prepare`] does all steps before
+//! the attach, and [`session`] does the others.
 
 pub mod calibrate;
 pub mod control;

@@ -1,7 +1,8 @@
-//! The policy of a session: the delay and frequency of each call, and the engine. Only this module decides
+//! The policy of a session: the delay and frequency of each call, and the engine. No other module decides
 //! these.
 //!
-//! Each target has a dose. A function has the dose of its target, unless it was given its own.
+//! Each target has a dose. A function has the dose of its target, unless the user gave the function its own
+//! dose.
 
 mod bound;
 
@@ -50,11 +51,11 @@ pub enum DoseError {
     TooMany,
 }
 
-/// The dose of each target of a session, and of each function with its own dose. Decides which engine spins a
-/// delay.
+/// The dose of each target of a session, and of each function with its own dose. This value decides which
+/// engine spins a delay.
 ///
 /// Each dose has a number in the engine. The dose of a target has the target's number. Then comes the room
-/// for targets that are added later, and then the doses of single functions.
+/// for targets that are added later, and then come the doses of single functions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyTable {
     choice: EngineChoice,
@@ -70,7 +71,7 @@ pub struct PolicyTable {
 }
 
 impl PolicyTable {
-    /// The doses of these targets. An option that a target does not give has the default's value.
+    /// The doses of these targets. If a target does not give an option, it has the value of the default.
     pub fn new(targets: &Targets, default: Dose, choice: EngineChoice) -> Self {
         let doses: Vec<Dose> = targets.iter().map(|(_, target)| dose_of(target, default)).collect();
         let is_python = targets.iter().map(|(_, target)| target.kind == TargetKind::Python).collect();
@@ -142,7 +143,7 @@ impl PolicyTable {
         self.own.keys().filter(move |function| function.target == target)
     }
 
-    /// The number of a function's dose: its own, or that of its target.
+    /// The number of a function's dose: its own dose, or its target's.
     pub fn number(&self, function: &SelectedFunction) -> u32 {
         self.own_number(function).unwrap_or(function.target.0)
     }
@@ -152,12 +153,12 @@ impl PolicyTable {
         self.doses.get(target.0 as usize).copied().unwrap_or(self.default)
     }
 
-    /// The dose of a function: its own, or that of its target.
+    /// The dose of a function: its own dose, or its target's.
     pub fn for_function(&self, function: &SelectedFunction) -> Dose {
         self.own.get(function).map_or_else(|| self.dose(function.target), |(_, dose)| *dose)
     }
 
-    /// The delay of a target: that of its functions without their own dose.
+    /// The delay of a target. Its functions without their own dose have this delay.
     pub fn delay(&self, target: TargetIndex) -> Nanos {
         self.dose(target).delay
     }
@@ -177,8 +178,8 @@ impl PolicyTable {
         self.choice.wants_helper()
     }
 
-    /// Which engine spins a delay. `form` is the form of the BPF programs. `has_signals`: whether the process
-    /// has a helper that handles signals.
+    /// Which engine spins a delay. `form` is the form of the BPF programs. `has_signals` says whether the
+    /// process has a helper that handles signals.
     pub fn engine(&self, delay: Nanos, form: Form, has_signals: bool) -> EngineKind {
         match self.choice.engine(delay, form) {
             EngineKind::Signal if !has_signals => EngineKind::Bpf,
@@ -191,7 +192,7 @@ impl PolicyTable {
         self.choice.insists_on_helper()
     }
 
-    /// `Helper` if the helper itself delays a target's calls that it sees; otherwise `None`.
+    /// `Helper` if the helper itself delays the calls of a target that it sees; otherwise `None`.
     pub fn in_helper(&self, target: TargetIndex) -> Option<EngineKind> {
         let is_python = self.is_python.get(target.0 as usize).is_some_and(|is_python| *is_python);
         (is_python && self.choice.delays_in_helper()).then_some(EngineKind::Helper)
@@ -343,7 +344,7 @@ mod tests {
     fn the_users_choice_comes_first() {
         let only = |kind| table("*:f\n*:g delay=2ms\n*:h delay=0\n", EngineChoice::Only(kind));
         assert!(only(EngineKind::Bpf).signalled(Form::Multi).is_empty());
-        // For a delay of 0 there is nothing to spin.
+        // A delay of 0 needs no spin.
         assert_eq!(only(EngineKind::Signal).signalled(Form::Multi).len(), 2);
         let kmod = only(EngineKind::Kmod);
         assert_eq!(kmod.engine(Nanos(1), Form::Multi, false), EngineKind::Kmod);

@@ -1,8 +1,8 @@
 //! Prepares a session: reads the targets, measures costs, and makes a plan for each process. Attaches
 //! nothing.
 //!
-//! What the user should know is returned as [`Notice`]s: data that the caller turns into text. If the chosen
-//! engine cannot do what is requested, the request is refused here, before anything is changed.
+//! We return what the user should know as [`Notice`]s: data that the caller turns into text. If the chosen
+//! engine cannot do what the user requests, we refuse the request here, before we change anything.
 
 pub mod bpf;
 mod capabilities;
@@ -40,8 +40,8 @@ use notice::Notice;
 pub struct Request {
     /// Where the targets come from.
     pub targets: TargetSource,
-    /// Whether a session may begin without targets. If so, the costs of probes are measured first, for
-    /// targets that come later.
+    /// Whether a session may begin without targets. If so, we measure the costs of probes first, for targets
+    /// that come later.
     pub allow_empty: bool,
     /// The delay and frequency of a target whose line gives none.
     pub default: Dose,
@@ -61,10 +61,11 @@ pub struct Request {
     pub duration: Option<Duration>,
     /// Whether the session covers children.
     pub children: bool,
-    /// Whether calls are timed, for own and cumulative times.
+    /// Whether we time calls, for own and cumulative times.
     pub times: bool,
-    /// Whether calls can be timed later, by [`Controls::time_calls`](crate::session::controls::Controls), and
-    /// native targets can be added later, as in a sweep. If so, the costs of probes are measured first.
+    /// Whether someone may later let the session time calls, by
+    /// [`Controls::time_calls`](crate::session::controls::Controls), and add native targets, as in a sweep.
+    /// If so, we measure the costs of probes first.
     pub times_later: bool,
     /// Whether the helper records the callers of Python functions whose calls are timed.
     pub callers: bool,
@@ -80,8 +81,8 @@ impl Request {
     /// The default of [`inject_timeout`](Self::inject_timeout).
     pub const INJECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-    /// The defaults for these targets: engine and entry source are chosen automatically, calls are counted,
-    /// and delayed where the targets say so.
+    /// The defaults for these targets. We choose engine and entry source automatically, count calls, and
+    /// delay them where the targets say so.
     pub fn new(targets: TargetSource) -> Self {
         Self {
             targets,
@@ -108,17 +109,17 @@ impl Request {
 /// The purpose of the preparation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Attaching: helpers are loaded later, where plans say so.
+    /// Attaching: we load helpers later, where plans say so.
     Attach,
-    /// Listing: helpers are loaded, list the functions of their processes, and are unloaded.
+    /// Listing: we load helpers, which list the functions of their processes, and unload them.
     List,
 }
 
-/// Everything that is known before anything is attached.
+/// Everything that we know before we attach anything.
 pub struct Prepared {
     /// What the session does, and how.
     pub settings: Settings,
-    /// Targets of the request, with the kind that the files of the processes give each.
+    /// Targets of the request, each with its kind. The files of the processes decide the kinds.
     pub targets: Arc<Targets>,
     /// The functions that targets select, and the probe sites for them.
     pub plans: Plans,
@@ -175,10 +176,10 @@ impl Prepared {
         Ok(Self { settings: settings(request, policies), targets, plans, notices })
     }
 
-    /// Attaches. The session then runs on a thread of its own, until `stop` is called.
+    /// Attaches. The session then runs on a thread of its own, until someone calls `stop`.
     ///
     /// # Errors
-    /// The session could not begin. Nothing is left attached.
+    /// The session could not begin. Nothing stays attached.
     pub fn start(self, stop: Stop) -> Result<Handle, SessionError> {
         let Self { settings, plans, .. } = self;
         match plans {
@@ -254,11 +255,11 @@ fn open(pids: &[Pid]) -> Result<Vec<Process>, ProcessError> {
     different.into_iter().map(Process::open).collect()
 }
 
-/// Reads the targets. The mapped files of the processes decide the kind of each line that names none. If
-/// children are covered, the files of descendants count too.
+/// Reads the targets. If a line names no kind, the mapped files of the processes decide it. If the session
+/// covers children, the files of descendants count too.
 ///
 /// # Errors
-/// A file cannot be read, lines are wrong, or there is no process.
+/// We cannot read a file, lines are wrong, or there is no process.
 fn read_targets(request: &Request, processes: &[Process]) -> Result<Targets, PrepareError> {
     let parsed = request.targets.read(request.allow_empty)?;
     let asks = request.children && parsed.undecided().next().is_some();

@@ -1,7 +1,8 @@
 //! The helper in a process, from injection until it has left.
 //!
 //! [`bring_in`](HelperSetup::bring_in) injects the helper with a control block that contains its orders, and
-//! returns a [`Presence`]. Dropping this makes the helper leave. The session attaches to the helper's stub.
+//! returns a [`Presence`]. When the `Presence` is dropped, the helper leaves. The session attaches to the
+//! helper's stub.
 
 pub mod stub;
 pub(crate) mod survey;
@@ -31,8 +32,9 @@ use crate::{
 };
 use stub::StubError;
 
-/// How long the helper may wait for the interpreter's lock and compare the loaded functions with the targets,
-/// before we give up. Programs can hold the lock for seconds in calls of C code that do not release it.
+/// How much time the helper has to get the interpreter's lock and to compare the loaded functions with the
+/// targets, before we give up. Programs can hold the lock for seconds in calls of C code that do not release
+/// it.
 pub const INTERPRETER_PATIENCE: Duration = Duration::from_secs(10);
 /// How long we wait for the helper to leave. The helper checks for commands every 200 ms, and at once when we
 /// wake it. Then it needs the interpreter's lock.
@@ -48,7 +50,7 @@ pub enum PresenceError {
     /// The helper could not be injected.
     #[error(transparent)]
     Inject(#[from] InjectError),
-    /// The helper's control block could not be used.
+    /// We could not use the helper's control block.
     #[error(transparent)]
     Block(#[from] BlockError),
     /// The targets do not fit into a selector.
@@ -96,7 +98,7 @@ pub enum PresenceError {
     /// A signal ended the wait.
     #[error("stopped by a signal")]
     Stopped,
-    /// A thread of our own could not be started.
+    /// We could not start a thread of our own.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
 }
@@ -135,7 +137,7 @@ impl HelperSetup {
     /// The setup for a resolver's targets. Starts the heartbeat.
     ///
     /// # Errors
-    /// The targets cannot be compiled, or the thread cannot be started.
+    /// We cannot compile the targets, or cannot start the thread.
     pub fn new(resolver: &Resolver, timeout: Duration) -> Result<Self, PresenceError> {
         let selector = selector::compile(resolver.targets())?;
         let heartbeat = Arc::new(Heartbeat::start().map_err(PresenceError::Thread)?);
@@ -148,7 +150,7 @@ impl HelperSetup {
     /// interpreter's code. Does not wait for the interpreter: [`Presence::wait_active`] does.
     ///
     /// # Errors
-    /// The helper could not be injected. The process is unchanged.
+    /// We could not inject the helper. The process is unchanged.
     pub fn bring_in(
         &self,
         process: &Process,
@@ -181,7 +183,7 @@ impl HelperSetup {
     /// `ready` with the result before the program runs. Afterwards we no longer trace the program.
     ///
     /// # Errors
-    /// The helper could not be injected. The program runs unchanged, and `ready` was not called.
+    /// We could not inject the helper. The program runs unchanged, and `ready` was not called.
     pub fn bring_in_at_start(
         &self,
         process: &Process,
@@ -204,7 +206,8 @@ impl HelperSetup {
         Ok(())
     }
 
-    /// The contents of a new control block. The block is so small that the process has address space for it.
+    /// The contents of a new control block. The block is small enough for the address space that the process
+    /// has left.
     fn fitting(
         &self,
         process: &Process,
@@ -223,7 +226,7 @@ impl HelperSetup {
         let signals = if command == HelperCommand::Survey { &[] } else { &*self.signals };
         let runs = matches!(command, HelperCommand::Run | HelperCommand::RunFromStart);
         let in_place = self.in_place.filter(|_| runs).map(|in_place| {
-            // In another time namespace, the process has another clock.
+            // In another time namespace, the process's clock has an offset.
             let offsets =
                 |of: &str| fs::read_to_string(format!("/proc/{of}/timens_offsets")).unwrap_or_default();
             let theirs = process.map(|process| offsets(&process.shown_by().to_string())).unwrap_or_default();
@@ -232,8 +235,8 @@ impl HelperSetup {
         Contents { room, selector: &self.selector, stub_form, command, signals, in_place }
     }
 
-    /// Writes a control block. The helper needs our heartbeat from its first check on, which may be long
-    /// before we know that the helper runs.
+    /// Writes a control block. The helper needs our heartbeat from its first check on. That check may come
+    /// long before we know that the helper runs.
     fn fill(&self, file: &File, contents: &Contents<'_>) -> io::Result<Arc<Block>> {
         contents.write(file)?;
         let block = Block::new(file.try_clone()?, contents).map_err(io::Error::other)?;
@@ -250,7 +253,7 @@ impl HelperSetup {
     ) -> Result<Presence, PresenceError> {
         // `fill` has made the block, if the helper was called at all.
         let block = block.ok_or(PresenceError::Gone { pid })?;
-        // From now on, dropping this makes the helper leave.
+        // From now on, dropping this value makes the helper leave.
         let mut presence = Presence {
             pid,
             program: None,
@@ -263,11 +266,11 @@ impl HelperSetup {
         Ok(presence)
     }
 
-    /// As [`bring_in`](Self::bring_in), but on a separate thread, as the process may reach a safe point late.
-    /// `wake` is called at the end.
+    /// Like [`bring_in`](Self::bring_in), but on a separate thread, because the process may reach a safe
+    /// point late. We call `wake` at the end.
     ///
     /// # Errors
-    /// The thread could not be started, or the process is gone.
+    /// We could not start the thread, or the process is gone.
     pub fn begin(
         &self,
         process: &Process,
@@ -298,7 +301,7 @@ impl HelperSetup {
     }
 }
 
-/// An injection in progress. Dropping this waits for the end of the injection, so that no thread of the
+/// An injection in progress. Dropping this value waits for the end of the injection, so that no thread of the
 /// process stays borrowed.
 #[derive(Debug)]
 pub struct Joining {
@@ -335,7 +338,7 @@ impl Drop for Joining {
     }
 }
 
-/// The helper in a process. Dropping this makes the helper leave, without waiting for it.
+/// The helper in a process. Dropping this value makes the helper leave, without waiting for it.
 #[derive(Debug)]
 pub struct Presence {
     pid: Pid,
@@ -421,13 +424,13 @@ impl Presence {
         }
     }
 
-    /// Whether the helper has undone everything. Also true if we cannot know any more.
+    /// Whether the helper has undone everything. Also true if we can no longer find out.
     pub fn has_left(&self) -> bool {
         self.block.report().map_or(true, |report| matches!(report.state, Some(State::Left | State::Failed)))
     }
 
-    /// Tells the helper to leave, and waits for that, up to the time limit. Returns whether the helper has
-    /// left.
+    /// Tells the helper to leave, and waits until it has left, up to the time limit. Returns whether the
+    /// helper has left.
     pub fn leave_and_wait(&self, process: &Process, stopped: impl Fn() -> bool) -> bool {
         self.leave();
         let deadline = Instant::now() + LEAVING_PATIENCE;

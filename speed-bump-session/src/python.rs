@@ -1,9 +1,9 @@
-//! CPython: finding the functions of a process.
+//! CPython: how we find the functions of a process.
 //!
-//! [`interpreter`] recognises CPython among the mapped files. [`entry_source`] decides how its calls become
-//! visible. [`perf_map`] and `trampoline` name functions by the return address on the evaluator's stack.
-//! `source` names functions by file, name and line. [`helper`] shares memory with a helper, which names
-//! functions itself. Nothing here attaches.
+//! [`interpreter`] recognises CPython among the mapped files. [`entry_source`] decides how CPython's calls
+//! become visible. [`perf_map`] and `trampoline` name functions by the return address on the evaluator's
+//! stack. `source` names functions by file, name and line. [`helper`] shares memory with a helper, which
+//! names functions itself. Nothing here attaches.
 
 pub mod entry_source;
 pub mod helper;

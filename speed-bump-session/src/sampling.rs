@@ -1,10 +1,10 @@
-//! Samples what processes execute, many times a second and without stopping them. This finds the functions
-//! that take time.
+//! Samples what processes execute, many times a second and without stopping the processes. This finds the
+//! functions that take time.
 //!
 //! At equal intervals, we read the Python stacks of all threads from the memory of the processes, whether a
-//! thread runs or waits. Native functions are sampled with the clocks of the processors, which show where the
-//! running thread is. The processes lose only the processor time that the sampling itself uses, which is
-//! bounded.
+//! thread runs or waits. We sample native functions with the clocks of the processors, which show where the
+//! running thread is. The processes lose only the processor time that the sampling itself uses. We bound this
+//! time.
 
 mod code;
 mod functions;
@@ -68,11 +68,11 @@ const REMARKS: usize = 100;
 #[error("none of the processes can be looked into: {0}")]
 pub struct SamplingError(String);
 
-/// Samples processes for a while, with their descendants if `children` is true. `go_on` is called many times
-/// a second. Sampling ends when it returns false, or when all processes have ended.
+/// Samples processes for a while, with their descendants if `children` is true. We call `go_on` many times a
+/// second. Sampling ends when it returns false, or when all processes have ended.
 ///
 /// # Errors
-/// None of the processes can be inspected.
+/// We can inspect none of the processes.
 pub fn sample(
     pids: &[Pid],
     children: bool,
@@ -105,8 +105,8 @@ pub fn sample(
     let mut is_brief = true;
     while next <= end && may.go_on() {
         // On a busy machine, an ordinary thread would mostly get a processor when the service waits, and so
-        // sample mostly then. Hence the real-time priority. But a process can make samples take long, and
-        // then nothing else should have to wait for them.
+        // would sample mostly then. So this thread gets real-time priority. But a process can make samples
+        // take long, and then nothing else should have to wait for them.
         let urgent = is_brief.then(Urgent::begin);
         std::thread::sleep(Duration::from_nanos(next.0.saturating_sub(now().0)));
         let (at, own_before) = (now(), own_time());
@@ -127,7 +127,7 @@ pub fn sample(
                 break;
             }
         }
-        // Missed samples are not made up for, and sampling takes at most half of the time.
+        // We do not make up for missed samples, and sampling takes at most half of the time.
         next = (next + varied(pace.interval, &mut random)).max(now() + took);
     }
     let span = Nanos(now().0 - begun.0);
@@ -136,7 +136,7 @@ pub fn sample(
     Ok(Profile { span, own_cost, ..sampler.seen(clock, &mut may) })
 }
 
-/// The interval, made longer or shorter by up to a quarter, so that samples do not keep step with the service
+/// The interval, made longer or shorter by up to a quarter. So samples do not keep step with the service
 /// (xorshift64, Marsaglia 2003).
 fn varied(interval: Nanos, random: &mut u64) -> Nanos {
     *random ^= *random << 13;
@@ -163,7 +163,7 @@ impl Pace {
     }
 }
 
-/// The interval with which sampling takes no more than allowed. With the present interval, sampling took
+/// The interval at which sampling takes no more than we allow. With the present interval, sampling took
 /// `share` of a processor. The interval never becomes shorter again: what has cost too much once may do so
 /// again.
 fn paced(interval: Nanos, share: f64) -> Nanos {

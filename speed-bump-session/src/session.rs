@@ -1,9 +1,10 @@
 //! A session: from attach to detach, with its statistics.
 //!
-//! Every session has a `State`: its doses, functions and counters, which can be read and changed at any
-//! moment ([`controls`]), and its final report. The engine decides which processes a session covers, and how:
-//! with the BPF object it is a [`BpfSession`](bpf::BpfSession), with the kernel module a `KmodSession`
-//! (`kmod`). Both implement `Session`. [`run`] waits for a `Session`, and [`handle`] gives access to it.
+//! Every session has a `State`: its doses, functions and counters, and its final report. Other code can read
+//! and change the state at any moment ([`controls`]). The engine decides which processes a session covers,
+//! and how: with the BPF object the session is a [`BpfSession`](bpf::BpfSession), with the kernel module a
+//! `KmodSession` (`kmod`). Both implement `Session`. [`run`] waits for a `Session`, and [`handle`] gives
+//! access to it.
 
 pub mod bpf;
 pub mod controls;

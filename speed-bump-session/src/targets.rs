@@ -1,8 +1,8 @@
 //! The targets file: its lines, their patterns, and which target selects a function.
 //!
-//! [`ParsedTargets::load`] reads a file. If a line gives no kind, a file of the process may decide it: the
-//! caller of [`ParsedTargets::decide`] says which paths are ELF files there, and gets [`Targets`]. Selecting
-//! takes two steps: first for a module ([`Targets::python_in`], [`Targets::native_in`],
+//! [`ParsedTargets::load`] reads a file. If a line gives no kind, a file of the process may decide the kind.
+//! The caller of [`ParsedTargets::decide`] says which paths are ELF files there, and gets [`Targets`].
+//! Selecting takes two steps: first for a module ([`Targets::python_in`], [`Targets::native_in`],
 //! [`Targets::usdt_in`]), then for every function, symbol or probe in it. This module does not know the file
 //! system or the process.
 
@@ -81,10 +81,10 @@ pub struct Target {
     pub caller: Option<Caller>,
     /// The name in reports. No two targets of the file have the same name.
     ///
-    /// If the line gives no id, it is the pattern and the caller. ` (line N)` follows if an earlier line has
-    /// that id.
+    /// If the line gives no id, the id is the pattern and the caller. ` (line N)` follows if an earlier line
+    /// has that id.
     pub id: String,
-    /// Whether the target was dropped from a running session. If so, it selects nothing.
+    /// Whether someone dropped the target from a running session. If so, the target selects nothing.
     pub is_dropped: bool,
 }
 
@@ -110,7 +110,7 @@ pub struct Exclusion {
 /// How the kind of a line was determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KindReason {
-    /// The line names it.
+    /// The line names the kind.
     Written,
     /// The module part is the path of an ELF file.
     ElfFile,
@@ -153,8 +153,8 @@ impl Target {
         }
     }
 
-    /// Whether the module pattern matches a Python file: by its path, or by its dotted names if the pattern
-    /// is compared with those.
+    /// Whether the module pattern matches a Python file. We compare the pattern with the file's path, and, if
+    /// the pattern allows this, with its dotted names.
     pub fn is_in_module(&self, file: &str) -> bool {
         let by_name = || dotted::DottedNames::new(file).iter().any(|name| self.module.matches(name));
         self.module.matches(file) || (dotted::applies(&self.module) && by_name())
@@ -198,7 +198,7 @@ impl Targets {
         self.no_target.as_ref()
     }
 
-    /// Whether some line has this kind. If not, the process need not be searched for this kind.
+    /// Whether some line has this kind. If not, we need not search the process for this kind.
     pub fn has_kind(&self, kind: TargetKind) -> bool {
         self.targets.iter().any(|target| target.kind == kind && !target.is_dropped)
     }

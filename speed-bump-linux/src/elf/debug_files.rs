@@ -82,7 +82,7 @@ fn is_absence(error: &io::Error) -> bool {
 }
 
 /// Checks that a debug file belongs to `main`. If both have build ids, these must be equal. Otherwise the
-/// checksum of the link must be right, for which we read the whole file.
+/// file must have the checksum that the link gives, and to compute it we read the whole file.
 fn belongs(
     main: &ElfFile,
     build_id: Option<&[u8]>,

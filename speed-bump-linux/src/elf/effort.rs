@@ -1,9 +1,9 @@
 //! Bounds the time spent on reading files that targets choose, over all files.
 //!
-//! For one file, the amount that we read is bounded, but not the number of files: a process can map 65,000
-//! files, and each can take as long as allowed. So code that reads such files one after the other does so
-//! through one [`Effort`]. It has half a minute at first, and then a twentieth of the time that passes. That
-//! is enough for the files of any program, and for the children of a session that lasts for days.
+//! For one file, we bound how much we read. But a process can map 65,000 files, and each can take as long as
+//! allowed. So code that reads many files uses one [`Effort`] for all of them. An `Effort` has half a minute
+//! at first. Later it also gets a twentieth of the time that passes. That is enough for the files of any
+//! program, and for the children of a session that lasts for days.
 
 use std::{
     sync::{
@@ -15,10 +15,10 @@ use std::{
 
 /// The reading time at the beginning. The files of a program with PyTorch take seconds.
 const AT_ONCE: Duration = Duration::from_secs(30);
-/// Later, we may read for one part in this many of the time that passes.
+/// Later, an `Effort` gets the time that passes, divided by this number.
 const PART: u32 = 20;
-/// The most bytes of debug files for which we compute checksums, over all files: some seconds. Files with a
-/// build id need no checksum.
+/// The most bytes of debug files for which we compute checksums, over all files. This takes some seconds.
+/// Files with a build id need no checksum.
 const CHECKED_LIMIT: u64 = 4 << 30;
 
 /// A limit of time and bytes for reading files of targets. Clones share it.
@@ -90,8 +90,8 @@ impl Effort {
         let _ = self.0.is_over.set(Box::new(is_over));
     }
 
-    /// Reads one file, and counts the time for this. Calls must not be nested, as the time of the inner one
-    /// would count twice.
+    /// Reads one file, and counts the time for this. Do not nest calls: the time of the inner call would
+    /// count twice.
     ///
     /// # Errors
     /// There is no time left.

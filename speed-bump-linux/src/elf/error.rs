@@ -10,7 +10,7 @@ use super::{effort::Exhausted, machine::Machine};
 pub struct ElfError {
     /// The path of the file as the caller gave it, or a description of bytes without a file.
     pub path: PathBuf,
-    /// Why it cannot be used.
+    /// Why the file cannot be used.
     pub kind: ElfErrorKind,
 }
 
@@ -109,7 +109,7 @@ pub enum ElfErrorKind {
     Holes {
         /// The size of the file in bytes.
         length: u64,
-        /// The bytes that it takes on disk.
+        /// The bytes that the file takes on disk.
         on_disk: u64,
     },
     /// Other files have used up the reading time, or the bytes for checksums.

@@ -35,7 +35,7 @@ use crate::{
 pub struct ElfFile {
     path: PathBuf,
     source: Source,
-    /// The size when the file was opened. If it is shorter later, reads beyond its end give
+    /// The size of the file when we opened it. If the file is shorter later, reads beyond its end return
     /// [`ElfErrorKind::Changed`].
     length: u64,
     /// How many bytes of the file one question may read.
@@ -291,8 +291,8 @@ impl<'s> FileCache<'s> {
         &self.cache
     }
 
-    /// Checks that a table is not too large, neither alone nor together with the tables read before it. The
-    /// table must lie within the file.
+    /// Checks that a table is not too large, neither alone nor together with the tables that we read before
+    /// it. The table must lie within the file.
     pub(super) fn check_size(
         &self,
         file: &ElfFile,
@@ -311,8 +311,8 @@ impl<'s> FileCache<'s> {
         Ok(())
     }
 
-    /// Bytes of the file. [`ElfFile::check_range`] and [`check_size`](Self::check_size) must have passed for
-    /// them.
+    /// Reads bytes of the file. The caller must have checked their range with [`ElfFile::check_range`] and
+    /// [`check_size`](Self::check_size).
     pub(super) fn bytes(&self, file: &ElfFile, offset: u64, size: u64) -> Result<&[u8], ElfError> {
         self.cache.read_bytes_at(offset, size).map_err(|()| self.explain(file, "a table cannot be read"))
     }

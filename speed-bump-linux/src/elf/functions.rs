@@ -22,9 +22,10 @@ use crate::{
 };
 
 /// The most symbols that we store for one file and its debug files: twenty times the number in the largest
-/// libraries that we design for. Each takes about 200 bytes.
+/// libraries that we design for. Each symbol takes about 200 bytes.
 const SYMBOLS_LIMIT: usize = 1 << 20;
-/// The most bytes of their names. In the file, symbols may share the bytes of a name; here they do not.
+/// The most bytes of the symbols' names. In the file, symbols may share the bytes of a name; in our memory
+/// they do not.
 const NAMES_LIMIT: usize = 128 << 20;
 
 /// A function whose code is in the file.
@@ -40,8 +41,8 @@ pub struct FunctionSymbol {
     pub names: FunctionNames,
 }
 
-/// An `STT_GNU_IFUNC`: a resolver chooses the code for this name when the program starts. The symbol's
-/// address is that of the resolver, which runs once, so a probe there would never see a call.
+/// An `STT_GNU_IFUNC`: a resolver chooses the code for this name when the program starts. The symbol has the
+/// address of the resolver. The resolver runs once, so a probe there would never see a call.
 #[derive(Clone, Debug)]
 pub struct IndirectFunction {
     /// The address of the resolver, as in the file's headers. [`resolve_indirect`](super::resolve_indirect)
@@ -56,7 +57,7 @@ pub struct IndirectFunction {
 pub struct RefusedSymbol {
     /// The name as in the symbol table, with its demangled forms.
     pub name: SymbolName,
-    /// Why it cannot be probed.
+    /// Why the symbol cannot have a probe.
     pub refusal: Refusal,
 }
 
@@ -87,8 +88,8 @@ pub enum Refusal {
     /// The segment is also writable. The kernel does not probe such segments.
     #[error("its code is writable, and the kernel places no probes there")]
     WritableCode,
-    /// The symbol is an `f.cold` of GCC or LLVM: the unlikely part of `f`, to which `f` jumps, and which is
-    /// never called.
+    /// The symbol is an `f.cold` of GCC or LLVM: the unlikely part of `f`. `f` jumps there, and nobody calls
+    /// it.
     #[error("it is the cold part of a function, which is not called; name the function")]
     ColdPart,
 }
@@ -106,11 +107,11 @@ pub struct Functions {
 /// A symbol of a file, by what can be done with it.
 #[derive(Clone, Copy, Debug)]
 pub enum Named<'f> {
-    /// It can be probed.
+    /// The symbol can have a probe.
     Function(&'f FunctionSymbol),
-    /// It is an IFUNC, whose code is chosen at run time.
+    /// The symbol is an IFUNC, whose code is chosen at run time.
     Indirect(&'f IndirectFunction),
-    /// It cannot be probed.
+    /// The symbol cannot have a probe.
     Refused(&'f RefusedSymbol),
 }
 
@@ -147,7 +148,7 @@ impl Functions {
         &self.refused
     }
 
-    /// The memory that they take, in bytes, as an estimate.
+    /// An estimate of the memory that the symbols take, in bytes.
     pub fn bytes(&self) -> usize {
         let functions = self.functions.iter().map(|of| size_of::<FunctionSymbol>() + of.names.bytes());
         let indirect = self.indirect.iter().map(|of| size_of::<IndirectFunction>() + of.names.bytes());
@@ -160,8 +161,8 @@ impl Functions {
         &self.tables
     }
 
-    /// Warnings about tables that exist but could not be used: debug files that do not match, broken
-    /// `.gnu_debugdata`. All other tables are complete.
+    /// Warnings about tables that exist but that we could not use: debug files that do not match, broken
+    /// `.gnu_debugdata`. We have read all other tables completely.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -231,7 +232,8 @@ struct Collector<'f> {
     warnings: Vec<String>,
     /// The total length of the names that were kept.
     names: usize,
-    /// The number of symbols that were left out: for the length of the name, and because there were too many.
+    /// The number of symbols that we left out: because the name is too long, and because there were too many
+    /// symbols.
     too_long: usize,
     too_many: usize,
 }
@@ -471,8 +473,8 @@ fn clamp(main: &ElfFile, address: VirtualAddress, size: u64) -> u64 {
         .map_or(0, |segment| size.min(segment.file_size.saturating_sub(address.0 - segment.address.0)))
 }
 
-/// Sorts, and keeps each name and reason once. Drops names that a function or IFUNC has too: `.symtab` and
-/// `.dynsym` may differ about one name.
+/// Sorts, and keeps each name and reason once. Drops each name that a function or IFUNC also has, because
+/// `.symtab` and `.dynsym` may differ about one name.
 fn without_accepted(
     mut refused: Vec<RefusedSymbol>,
     functions: &[FunctionSymbol],

@@ -1,16 +1,16 @@
 //! `.gopclntab`: the names of a Go program's functions. Go's runtime needs this table for tracebacks, so
 //! stripped programs have it too.
 //!
-//! The format is that of Go's `src/debug/gosym/pclntab.go` and `src/runtime/symtab.go`, in versions 1.2,
-//! 1.16, 1.18 and 1.20.
+//! The format is from Go's `src/debug/gosym/pclntab.go` and `src/runtime/symtab.go`, in versions 1.2, 1.16,
+//! 1.18 and 1.20.
 
 use object::LittleEndian;
 
 use super::{error::ElfError, file::ElfFile, tables::Tables};
 use crate::{bounds::NAME_BYTES, units::VirtualAddress};
 
-/// The most functions in a table. Each takes at least 8 bytes in it. The largest programs of Kubernetes have
-/// 200,000.
+/// The most functions in a table. Each function takes at least 8 bytes in the table. The largest programs of
+/// Kubernetes have 200,000 functions.
 const FUNCTIONS_LIMIT: usize = 1 << 20;
 /// The linker's names for the section. The second is for position-independent programs.
 const SECTIONS: [&[u8]; 2] = [b".gopclntab", b".data.rel.ro.gopclntab"];
@@ -18,7 +18,7 @@ const SECTIONS: [&[u8]; 2] = [b".gopclntab", b".data.rel.ro.gopclntab"];
 /// A function in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GoFunction<'t> {
-    /// The address of its first instruction, as in the file's headers.
+    /// The address of the function's first instruction, as in the file's headers.
     pub address: VirtualAddress,
     /// The number of bytes up to the next function.
     pub size: u64,
@@ -111,10 +111,11 @@ fn header(table: &[u8]) -> Result<Header, &'static str> {
     })
 }
 
-/// The address of the text, if the dynamic loader writes it into the header of the table: the relocation
-/// gives it. Otherwise, the beginning of the text section.
+/// The address of the text. If the dynamic loader writes this address into the table's header, we take it
+/// from the relocation. Otherwise it is the beginning of the text section.
 fn text_of(tables: &Tables<'_>, section_address: u64) -> Result<Option<u64>, ElfError> {
-    /// Its offset in the header: after the magic number and the numbers of functions and files.
+    /// The offset of the address in the header: after the magic number and the numbers of functions and
+    /// files.
     const TEXT: u64 = 24;
     let wanted = section_address.checked_add(TEXT);
     for (_, relocations) in tables.dynamic_relocations()? {
@@ -173,8 +174,8 @@ mod tests {
         let mut table = head.concat();
         table.extend(NAMES);
         table.resize(104, 0);
-        // For each function its address and the offset of its record, then the end; then the address and the
-        // name of each.
+        // For each function, the list has its address and the offset of its record. The end follows. Then
+        // come the address and the name of each function.
         table.extend(halves(&[0, 20, 0x40, 28, 0x60, 0, 0, 0x40, 10]));
         table
     }

@@ -40,8 +40,8 @@ pub type ReadMemory<'r> = &'r dyn Fn(VirtualAddress, &mut [u8]) -> io::Result<()
 /// calls the function.
 ///
 /// # Errors
-/// [`ElfError`] if the relocations of `home` cannot be read. If another module or the memory of a slot cannot
-/// be read, it is skipped.
+/// [`ElfError`] if we cannot read the relocations of `home`. If we cannot read another module or the memory
+/// of a slot, we skip the module or slot.
 pub fn resolve_indirect(
     function: &IndirectFunction,
     home: usize,
@@ -107,9 +107,9 @@ impl Search<'_> {
         })
     }
 
-    /// The address in a slot, if it is an implementation of the function. It is none if it is the stub to
-    /// which a slot points before the first call, or a function of this name in another library
-    /// (`LD_PRELOAD`).
+    /// The address in a slot, if it is an implementation of the function. Before the first call, a slot may
+    /// point to a stub, which is no implementation. A function of this name in another library (`LD_PRELOAD`)
+    /// is none, either.
     fn value(&self, slot: VirtualAddress) -> Option<VirtualAddress> {
         let mut bytes = [0; 8];
         (self.read)(slot, &mut bytes).ok()?;

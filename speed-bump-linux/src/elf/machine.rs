@@ -24,7 +24,8 @@ pub enum Machine {
 pub(super) enum SlotRelocation {
     /// The slot gets the address of a named symbol, perhaps only at the first call.
     Symbol,
-    /// The addend is the address of a resolver. The slot gets its result before the program starts.
+    /// The addend is the address of a resolver. The slot gets the resolver's result before the program
+    /// starts.
     Indirect,
 }
 
@@ -47,7 +48,7 @@ impl Machine {
         }
     }
 
-    /// What a dynamic relocation of this type puts into its slot, if that is the address of a function.
+    /// What a dynamic relocation of this type puts into its slot, if this is the address of a function.
     pub(super) fn slot_relocation(self, r_type: u32) -> Option<SlotRelocation> {
         let (symbol, indirect) = match self {
             Self::X86_64 => (x86_64::SYMBOL_SLOTS, x86_64::INDIRECT_SLOT),

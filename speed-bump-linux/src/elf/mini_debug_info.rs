@@ -8,7 +8,7 @@ use super::{
     file::ElfFile,
 };
 
-/// The largest unpacked size that we accept, in bytes: three times the largest known (that of libLLVM).
+/// The largest unpacked size that we accept, in bytes: three times the largest known size (of libLLVM).
 /// Unpacking takes three times as much memory.
 const UNPACKED_LIMIT: u64 = 64 << 20;
 
@@ -29,9 +29,9 @@ pub fn unpack(file: &ElfFile, packed: &[u8]) -> Result<ElfFile, ElfError> {
         .map_err(|error| refuse(format!("what it contains {}", error.kind)))
 }
 
-/// The sum of the sizes that the chunks of an xz stream declare; `None` if the stream is not one that we
-/// accept. A decoder produces the declared sizes, so this bounds its memory before it starts: LZMA2 can pack
-/// 7,000 bytes into 1.
+/// The sum of the sizes that the chunks of an xz stream declare; `None` if we do not accept the stream. A
+/// decoder produces exactly the declared sizes, so this sum bounds the decoder's memory before the decoder
+/// starts. LZMA2 can pack 7,000 bytes into 1, so the packed size does not bound the memory.
 fn unpacked_size(packed: &[u8]) -> Option<u64> {
     const MAGIC: &[u8] = b"\xfd7zXZ\0";
     const STREAM_HEADER: usize = 12;
@@ -48,8 +48,8 @@ fn unpacked_size(packed: &[u8]) -> Option<u64> {
     let mut position = STREAM_HEADER;
     let mut total: u64 = 0;
     loop {
-        // The block header begins with its size in words, minus one. 0 begins the index instead, after the
-        // last block.
+        // The block header begins with its size in words, minus one. If this byte is 0, there are no more
+        // blocks, and the index begins here.
         let block = position;
         let header_size = match packed.get(position)? {
             0 => return (!overflows_footer(packed.get(position..)?)).then_some(total),
@@ -85,9 +85,9 @@ fn unpacked_size(packed: &[u8]) -> Option<u64> {
     }
 }
 
-/// Whether the index and the footer contain the number ffffffff. `lzma-rs` adds one to a number there without
-/// a check, which panics in a build that checks for overflow. Sizes below [`UNPACKED_LIMIT`] never contain
-/// it.
+/// Whether the index and the footer contain the number ffffffff. `lzma-rs` adds one to this number without a
+/// check, and then panics in a build that checks for overflow. Sizes below [`UNPACKED_LIMIT`] never contain
+/// this number.
 fn overflows_footer(tail: &[u8]) -> bool {
     tail.windows(4).any(|bytes| bytes == [0xff; 4])
 }

@@ -4,7 +4,7 @@ use std::{borrow::Cow, cmp::Reverse, collections::HashMap};
 
 use speed_bump_names::demangle::demangle;
 
-/// Where a name was found. Sorted by how long names survive: `strip` keeps exported ones.
+/// Where a name was found. The tables are sorted by how long names survive: `strip` keeps exported names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TableKind {
     /// `.dynsym`.
@@ -24,7 +24,7 @@ pub enum TableKind {
 pub enum Binding {
     /// All files.
     Global,
-    /// All files, unless another file defines the name too.
+    /// All files can use the name, unless another file defines it too.
     Weak,
     /// Its own source file only.
     Local,
@@ -35,7 +35,7 @@ pub enum Binding {
 pub struct SymbolVersion {
     /// The text, such as `GLIBC_2.14`.
     pub name: Box<str>,
-    /// Whether it is written `name@@version`: new programs are linked with this version.
+    /// Whether the symbol is written `name@@version`: new programs are linked with this version.
     pub default: bool,
 }
 
@@ -63,7 +63,7 @@ impl SymbolName {
         Self { text, version, binding, table }
     }
 
-    /// Takes a name as Go writes it. It has no version.
+    /// Takes a name as Go writes it. Names of Go have no version.
     pub(super) fn of_go(text: &[u8]) -> Self {
         Self { text: printable(text), version: None, binding: Binding::Local, table: TableKind::GoTable }
     }
@@ -89,7 +89,7 @@ impl SymbolName {
         self.table
     }
 
-    /// The length of its text and version in bytes.
+    /// The length of the name's text and version in bytes.
     pub(super) fn text_bytes(&self) -> usize {
         self.text.len() + self.version.as_ref().map_or(0, |version| version.name.len())
     }
@@ -114,7 +114,7 @@ impl SymbolName {
         self.candidates_where(|_| true)
     }
 
-    /// As [`candidates`](Self::candidates), but only demangles names for which `demangles` returns true.
+    /// Like [`candidates`](Self::candidates), but only demangles names for which `demangles` returns true.
     /// Demangling takes longer than all other work on a name.
     pub fn candidates_where(&self, demangles: impl Fn(&str) -> bool) -> impl Iterator<Item = Cow<'_, str>> {
         let plain = std::iter::once(Cow::Borrowed(&*self.text));
@@ -144,17 +144,18 @@ impl SymbolName {
 /// The most versions of one name at one address that we store. Libraries have one or two.
 const VERSIONS_LIMIT: usize = 64;
 
-/// The names of one function, the best one first. It is never empty.
+/// The names of one function, the best one first. There is at least one name.
 #[derive(Clone, Debug)]
 pub struct FunctionNames(Vec<SymbolName>);
 
 impl FunctionNames {
-    /// Sorts the names, and drops duplicates: a name that another table has too, or that occurs elsewhere
-    /// with a version. `None` if there are no names.
+    /// Sorts the names, and drops duplicates. A name is a duplicate if another table has it too, or if it
+    /// occurs elsewhere with a version. Returns `None` if there are no names.
     pub(super) fn new(mut names: Vec<SymbolName>) -> Option<Self> {
         names.sort_by(|a, b| a.rank().cmp(&b.rank()));
         let mut kept: Vec<SymbolName> = Vec::with_capacity(names.len());
-        // The positions in `kept` of each text: a file can give thousands of names to one address.
+        // The positions of each text in `kept`. We store them because a file can give thousands of names to
+        // one address.
         let mut places: HashMap<Box<str>, Vec<usize>> = HashMap::new();
         for name in names {
             let same = places.entry(name.text.clone()).or_default();
@@ -178,7 +179,7 @@ impl FunctionNames {
         &self.0[0]
     }
 
-    /// The memory that they take, in bytes, as an estimate.
+    /// An estimate of the memory that the names take, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.0.iter().map(|name| size_of::<SymbolName>() + name.text_bytes()).sum()
     }
@@ -202,7 +203,7 @@ impl FunctionNames {
     }
 }
 
-/// Makes text of a file printable: any user may have written the file, and it is shown on root's terminal.
+/// Makes text of a file printable: any user may have written the file, and root's terminal shows the text.
 pub(super) fn printable(bytes: &[u8]) -> Box<str> {
     let text = String::from_utf8_lossy(bytes);
     if text.chars().any(char::is_control) {

@@ -1,4 +1,5 @@
-//! The root directory of a process, below which its debug files are found. Also opens files by our own paths.
+//! The root directory of a process. We search for the process's debug files below this directory. This module
+//! also opens files by our own paths.
 
 use std::{
     fs::File,
@@ -19,16 +20,17 @@ pub struct Root {
 }
 
 impl Root {
-    /// Opens the directory, such as `/proc/PID/root`. It stays the same directory if the process ends.
+    /// Opens the directory, such as `/proc/PID/root`. The value means the same directory even after the
+    /// process has ended.
     ///
     /// # Errors
-    /// The system's error. Without `CAP_SYS_PTRACE`, it is `EACCES` for other users' processes.
+    /// The system's error. Without `CAP_SYS_PTRACE`, the error is `EACCES` for other users' processes.
     pub fn open(path: &Path) -> io::Result<Self> {
         let directory = open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self { directory, path: path.to_owned() })
     }
 
-    /// The path by which it was opened.
+    /// The path by which the directory was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -8,8 +8,8 @@ use super::{error::ElfError, file::ElfFile, name::TableKind, tables::Tables};
 use crate::units::VirtualAddress;
 
 impl ElfFile {
-    /// The values of all symbols with this name in `.symtab` and `.dynsym`, each once. They may be functions,
-    /// data, or imports (0).
+    /// The values of all symbols with this name in `.symtab` and `.dynsym`, each once. The symbols may be
+    /// functions, data, or imports (whose value is 0).
     ///
     /// # Errors
     /// See [`ElfFile::functions`].

@@ -9,8 +9,8 @@ use crate::units::{FileOffset, VirtualAddress};
 pub struct Segment {
     /// The first address, as in the file's headers (`p_vaddr`).
     pub address: VirtualAddress,
-    /// The number of bytes in memory (`p_memsz`). Those beyond `file_size` are zeros, which the file does not
-    /// contain.
+    /// The number of bytes in memory (`p_memsz`). The bytes beyond `file_size` are zeros, which the file does
+    /// not contain.
     pub memory_size: u64,
     /// The offset of the first byte in the file (`p_offset`).
     pub offset: FileOffset,
@@ -23,7 +23,8 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// The file offset of an address; `None` if the segment does not have it from the file.
+    /// The file offset of an address. `None` if the address is outside of the segment, or its byte is not in
+    /// the file.
     pub(super) fn offset_of(&self, address: VirtualAddress) -> Option<FileOffset> {
         let distance = address.0.checked_sub(self.address.0)?;
         (distance < self.file_size).then(|| FileOffset(self.offset.0 + distance))
@@ -36,8 +37,8 @@ impl Segment {
 }
 
 /// The number that the dynamic loader added to the addresses of a file: process address = file address +
-/// bias. It is 0 for executables that are not position-independent. The sum may wrap around, as in the loader
-/// itself.
+/// bias. The number is 0 for executables that are not position-independent. The sum may wrap around, as in
+/// the loader itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LoadBias(pub u64);
 
@@ -84,14 +85,14 @@ impl Segments {
         self.0.iter()
     }
 
-    /// The segment whose memory contains an address, whether the file has it or not.
+    /// The segment whose memory contains an address. The address need not be in the file.
     pub fn containing(&self, address: VirtualAddress) -> Option<&Segment> {
         self.0.iter().find(|segment| {
             address.0.checked_sub(segment.address.0).is_some_and(|distance| distance < segment.memory_size)
         })
     }
 
-    /// The file offset of an address; `None` if no segment has the address from the file.
+    /// The file offset of an address; `None` if no segment has loaded the address from the file.
     pub fn offset_of(&self, address: VirtualAddress) -> Option<FileOffset> {
         self.0.iter().find_map(|segment| segment.offset_of(address))
     }
@@ -122,8 +123,8 @@ impl Segments {
     ///
     /// The kernel maps whole pages, so a line may begin up to a page before its segment. The loader splits
     /// segments (RELRO), so a line may also begin inside a segment. If two segments of one kind share a page
-    /// of the file, the line is taken to be the first segment. So callers should prefer the lowest line of a
-    /// file.
+    /// of the file, we assume that the line is for the first segment. So callers should prefer the lowest
+    /// line of a file.
     pub fn bias_of_mapping(
         &self,
         start: VirtualAddress,
@@ -199,7 +200,8 @@ mod tests {
             let found =
                 segments.bias_of_mapping(VirtualAddress(bias.0 + address), FileOffset(offset), executable);
             if address == 0x20_2000 {
-                // Two executable segments share a page of the file. The line is taken to be the first one.
+                // Two executable segments share a page of the file. We assume that the line is for the first
+                // one.
                 assert_eq!(found, Some(LoadBias(bias.0 + 0x1000)));
             } else {
                 assert_eq!(found, Some(bias));

@@ -1,4 +1,4 @@
-//! The bytes of a file. They are read in pieces, without mapping the file (the [module](super) says why).
+//! The bytes of a file. We read them in pieces, without mapping the file (the [module](super) says why).
 
 use std::{
     cell::Cell,
@@ -12,10 +12,10 @@ use std::{
 use object::read::{ReadCache, ReadCacheOps};
 
 /// The largest table that we read, in bytes: the names of a million functions with 250 bytes each. The
-/// largest known tables, of browsers with all their symbols, have half of this.
+/// largest known tables belong to browsers with all their symbols, and have half this size.
 pub const TABLE_LIMIT: u64 = 256 << 20;
-/// The least limit for what one question may read of a file, in bytes, even if little of the file is on disk:
-/// file systems that compress report too little.
+/// However little of a file is on disk, one question may read at least this many bytes: file systems that
+/// compress report too little.
 const ALWAYS_READ: u64 = 16 << 20;
 /// One question may read this many times the bytes on disk. A sparse file can claim any size.
 const MORE_THAN_ON_DISK: u64 = 8;
@@ -70,7 +70,7 @@ impl Source {
     }
 }
 
-/// Tables that were already read for one question. They are dropped with the answer.
+/// The tables that we have already read for one question. We drop them with the answer.
 pub(super) type Cache<'s> = ReadCache<Reader<'s>>;
 
 /// Adapts a [`Source`] to `object`. The errors of `object` cannot contain the system's error, so `failure`
@@ -123,8 +123,8 @@ mod tests {
         let bytes = |count: usize| Source::Bytes(vec![0; count].into()).sizes().unwrap();
         assert_eq!(bytes(5), (5, ALWAYS_READ));
         assert_eq!(bytes(3 << 20), (3 << 20, 24 << 20));
-        // A file of only holes has nothing on disk. It looks like a file on a file system that does not
-        // report this number.
+        // A file of only holes has nothing on disk. So it looks like a file on a file system that does not
+        // report the bytes on disk.
         let file = tempfile::tempfile().unwrap();
         file.set_len(1 << 40).unwrap();
         assert_eq!(Source::File(file).sizes().unwrap(), (1 << 40, 512 << 20));

@@ -1,5 +1,5 @@
-//! The tables of an ELF file: sections, symbols with their versions, notes. Before a table is read, it is
-//! checked against the size of the file.
+//! The tables of an ELF file: sections, symbols with their versions, notes. Before we read a table, we
+//! compare its size with the size of the file.
 
 use std::ops::Range;
 
@@ -43,10 +43,10 @@ const DYNAMIC_LIMIT: u64 = 1 << 20;
 /// The most bytes of the notes that we search for a build id. Other notes, by plug-ins of compilers, can be
 /// larger.
 const NOTES_LIMIT: u64 = 1 << 20;
-/// The most bytes of a build id. Linkers write 16 or 20.
+/// The most bytes of a build id. Linkers write 16 or 20 bytes.
 const BUILD_ID_LIMIT: usize = 64;
-/// The most bytes of the tables of versions, defined and needed: 2,000 versions. This also bounds the time,
-/// as we walk through chains.
+/// The most bytes of the tables of versions, defined and needed: 2,000 versions. This limit also bounds the
+/// time, because we walk through chains.
 const VERSIONS_LIMIT: u64 = 64 << 10;
 
 /// The headers of a file. Gives access to the tables to which they point.
@@ -65,7 +65,7 @@ pub(super) struct SymbolTable<'c> {
     pub(super) symbols: &'c [Symbol],
     strings: StringTable<'c>,
     versions: VersionTable<'c, FileHeader>,
-    /// The index of its section header; 0 if the file has none.
+    /// The index of the table's section header; 0 if the file has none.
     pub(super) section: usize,
 }
 
@@ -73,7 +73,8 @@ pub(super) struct SymbolTable<'c> {
 #[derive(Clone, Copy)]
 pub(super) struct RawVersion<'c> {
     pub(super) name: &'c [u8],
-    /// Whether it is not marked hidden: a reference without a version is bound to this one.
+    /// Whether the version is not marked hidden: the linker binds a reference without a version to this
+    /// version.
     pub(super) default: bool,
 }
 
@@ -118,7 +119,7 @@ impl<'c> Tables<'c> {
             .program_headers(LittleEndian, data)
             .map_err(wrong("its program headers cannot be parsed"))?;
 
-        // Section 0 has the counts that do not fit into the header, so the file must contain it.
+        // Section 0 contains counts that do not fit into the header. So the file must contain section 0.
         let offset = header.e_shoff(LittleEndian);
         if offset != 0 {
             file.check_range(offset, size_of::<SectionHeader>() as u64, "section header table")?;
@@ -415,8 +416,8 @@ pub(super) struct Note<'d> {
 }
 
 impl<'d> Note<'d> {
-    /// All notes before the first that does not fit. (`object` reads notes too, but it relies on the
-    /// alignment that a section gives. Tools set that wrongly beside `.note.gnu.property`.)
+    /// All notes before the first one that does not fit. (`object` also reads notes, but relies on the
+    /// alignment that the section gives. Some tools give a wrong alignment beside `.note.gnu.property`.)
     pub(super) fn all(mut data: &'d [u8]) -> impl Iterator<Item = Self> {
         std::iter::from_fn(move || {
             let (note, rest) = Self::split_off(data)?;

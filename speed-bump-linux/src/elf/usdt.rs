@@ -45,9 +45,9 @@ pub struct UsdtProbes {
 /// A probe, with all locations in the file where it fires.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UsdtProbe {
-    /// The first part of its name, such as `python` or `libc`.
+    /// The first part of the probe's name, such as `python` or `libc`.
     pub provider: String,
-    /// The second part of its name, such as `function__entry`.
+    /// The second part of the probe's name, such as `function__entry`.
     pub name: String,
     /// The locations, sorted by address. There is at least one.
     pub locations: Vec<UsdtLocation>,
@@ -106,7 +106,7 @@ pub struct RefusedLocation {
     pub provider: String,
     /// The name of the probe; empty if unreadable.
     pub name: String,
-    /// Why it cannot be attached to.
+    /// Why we cannot attach to the location.
     pub reason: LocationRefusal,
 }
 
@@ -127,8 +127,8 @@ pub enum LocationRefusal {
 impl ElfFile {
     /// Reads all USDT probes.
     ///
-    /// Finds the notes through the section headers, since notes are not loaded into memory. If a file has no
-    /// section headers, searches `PT_NOTE`.
+    /// Finds the notes through the section headers, because notes are not loaded into memory. If a file has
+    /// no section headers, this searches `PT_NOTE`.
     ///
     /// # Errors
     /// [`ElfError`] if the tables cannot be read. If only a location is invalid, it is in
@@ -164,8 +164,7 @@ impl ElfFile {
 struct Collector<'a> {
     machine: Machine,
     segments: &'a Segments,
-    /// The address of `.stapsdt.base` in this file. If the file was prelinked, it differs from the value in
-    /// the notes.
+    /// The address of `.stapsdt.base` in this file. If the file was prelinked, the notes have another value.
     base: Option<VirtualAddress>,
     probes: BTreeMap<(String, String), Vec<UsdtLocation>>,
     refused: Vec<RefusedLocation>,

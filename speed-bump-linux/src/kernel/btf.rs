@@ -40,7 +40,7 @@ pub enum BtfError {
 pub struct Btf<'a> {
     types: &'a [u8],
     strings: &'a [u8],
-    /// The offset of each type in `types`. Type 0 (void) has none, so that of type `id` is `offsets[id - 1]`.
+    /// The offset of each type in `types`. Type 0 (void) has none, so `offsets[id - 1]` belongs to type `id`.
     offsets: Vec<u32>,
 }
 

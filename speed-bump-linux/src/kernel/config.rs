@@ -1,4 +1,4 @@
-//! The options with which the running kernel was built.
+//! The options of the running kernel's build.
 
 use std::{
     collections::HashSet,
@@ -37,7 +37,7 @@ impl KernelConfig {
         Self { set: set.collect() }
     }
 
-    /// Whether an option is set. Its name includes `CONFIG_`.
+    /// Whether an option is set. `option` includes `CONFIG_`.
     pub fn has(&self, option: &str) -> bool {
         self.set.contains(option)
     }

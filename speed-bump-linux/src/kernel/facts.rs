@@ -41,7 +41,7 @@ pub struct KernelFacts {
     pub kernel_reads: Support,
     /// One link for many uprobes (6.6).
     pub uprobe_multi: Support,
-    /// The PID of such a link means the process (6.10).
+    /// The PID of a link for many uprobes means the process (6.10).
     pub uprobe_multi_pid: Support,
     /// Whether the kernel has type information (CONFIG_DEBUG_INFO_BTF).
     pub btf: bool,
@@ -51,7 +51,7 @@ pub struct KernelFacts {
     pub unprivileged_bpf_disabled: Option<i32>,
     /// The value of /proc/sys/kernel/yama/ptrace_scope.
     pub ptrace_scope: Option<i32>,
-    /// The kernel's lockdown; `None` if it has none or does not show it.
+    /// The kernel's lockdown; `None` if the kernel has no lockdown or does not show it.
     pub lockdown: Option<Lockdown>,
     /// Whether we are in the initial PID namespace.
     pub initial_pid_namespace: Option<bool>,
@@ -69,7 +69,7 @@ pub enum Lockdown {
 }
 
 impl Lockdown {
-    /// Parses /sys/kernel/security/lockdown. It has all values, with the present one in brackets.
+    /// Parses /sys/kernel/security/lockdown. The text has all values, with the present one in brackets.
     pub fn parse(text: &str) -> Option<Self> {
         let (_, rest) = text.split_once('[')?;
         match rest.split_once(']')?.0 {
@@ -82,7 +82,7 @@ impl Lockdown {
 }
 
 impl KernelFacts {
-    /// Asks the running kernel. If it does not give a fact, this is absent or unknown. Changes nothing.
+    /// Asks the running kernel. A fact that the kernel does not give is absent or unknown. Changes nothing.
     pub fn read() -> Self {
         let uname = rustix::system::uname();
         let release = uname.release().to_string_lossy().into_owned();

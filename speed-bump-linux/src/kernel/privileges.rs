@@ -1,4 +1,4 @@
-//! The capabilities that we have, and those that attaching needs.
+//! The capabilities that we have, and the capabilities that attaching needs.
 
 use super::{KernelFacts, KernelVersion, Support, namespace::Namespace, support};
 use crate::{capability::Capability, process::status::Status};
@@ -8,7 +8,7 @@ use crate::{capability::Capability, process::status::Status};
 pub struct Privileges {
     /// The effective capabilities, a bit for each.
     pub effective: u64,
-    /// Whether they apply to the whole kernel, and not only inside a container's user namespace.
+    /// Whether our capabilities apply to the whole kernel, and not only inside a container's user namespace.
     pub in_initial_user_namespace: bool,
     /// Whether opening a uprobe as a perf event needs CAP_SYS_ADMIN in this kernel. Earlier kernels only need
     /// CAP_PERFMON; this changed in 6.16, and in stable series in July 2025 (CVE-2025-38466).
@@ -19,13 +19,12 @@ pub struct Privileges {
     pub are_filtered: bool,
 }
 
-/// How uprobes are attached. This decides which capabilities we need.
+/// How we attach uprobes. This decides which capabilities we need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachBy {
     /// One perf event for each site.
     PerfEvent,
-    /// With one link for many sites (`uprobe_multi`, 6.6). CAP_BPF and CAP_PERFMON are then enough in all
-    /// kernels.
+    /// One link for many sites (`uprobe_multi`, 6.6). CAP_BPF and CAP_PERFMON are then enough in all kernels.
     UprobeMulti,
 }
 
@@ -73,7 +72,7 @@ pub enum Forbidder {
 }
 
 impl Forbidder {
-    /// The part of the message that names it and gives the way out.
+    /// The part of the message that names the forbidder and gives the way out.
     pub fn way_out(self) -> &'static str {
         match self {
             Self::OurFilter => {
@@ -121,13 +120,13 @@ impl Privileges {
         privileges.uprobe_events_need_sys_admin = match events {
             Support::Yes if only_perfmon => false,
             Support::No if only_perfmon => true,
-            // This answer does not show whether the other capability is needed.
+            // The kernel's answer does not show whether the other capability is needed.
             _ => KernelVersion::running() >= KernelVersion::new(6, 16),
         };
         Ok(privileges)
     }
 
-    /// Whether we have a capability, or CAP_SYS_ADMIN if that includes it.
+    /// Whether we have a capability. CAP_SYS_ADMIN is enough if it includes the capability.
     pub fn has(&self, capability: Capability) -> bool {
         capability.is_in(self.effective)
             || (capability.is_part_of_sys_admin() && Capability::SysAdmin.is_in(self.effective))

@@ -5,7 +5,8 @@ use std::{fs::File, io::Read as _};
 
 use crate::units::Nanos;
 
-/// The length of a kernel tick in these files. It is the same on all 64-bit architectures (`USER_HZ`).
+/// The length of a kernel tick in these files. A tick has the same length on all 64-bit architectures
+/// (`USER_HZ`).
 const TICK: Nanos = Nanos(10_000_000);
 /// The number of bytes that we read: enough for the first line of each file.
 const BYTES: u64 = 1_024;
@@ -13,9 +14,9 @@ const BYTES: u64 = 1_024;
 /// Times, summed over all processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorTimes {
-    /// How long they worked.
+    /// How long the processors worked.
     pub busy: Nanos,
-    /// How long the hypervisor gave them to other machines.
+    /// How long the hypervisor gave the processors to other machines.
     pub stolen: Nanos,
     /// How long at least one task waited for a processor. The number of these tasks does not matter.
     pub lacking: Nanos,

@@ -1,5 +1,5 @@
-//! Asks the kernel for features by using them without effect: loads tiny BPF programs and drops them, and
-//! requests links that cannot be made. Nothing is attached anywhere.
+//! Asks the kernel for features by using them without effect. We load tiny BPF programs and drop them, and
+//! request links that cannot be made. Nothing is attached anywhere.
 
 use std::{
     ffi::CStr,
@@ -34,7 +34,7 @@ impl Default for Support {
 }
 
 impl Support {
-    /// The kernel's answer. If there is none, whether the version is new enough.
+    /// The kernel's answer. Without an answer, the kernel's version decides: whether it is new enough.
     pub fn or_since(&self, running: KernelVersion, since: KernelVersion) -> bool {
         match self {
             Self::Yes => true,
@@ -152,9 +152,9 @@ pub(super) fn probes() -> Probes {
 
 /// Whether one link can have many uprobes, and whether its PID means the process.
 ///
-/// If a kernel knows such links, it refuses one into the directory `/` with EBADF. If the PID is negative,
-/// and the kernel takes it as that of a process, it refuses the PID first, with EINVAL (46ba0e49b642, in
-/// Linux 6.10 and some stable series).
+/// We ask for a link into the directory `/`. A kernel that knows these links refuses this with EBADF. We ask
+/// again with a negative PID. If the kernel takes the PID as that of a process, it refuses the PID first,
+/// with EINVAL (46ba0e49b642, in Linux 6.10 and some stable series).
 fn uprobe_multi() -> (Support, Support) {
     let program = match load_uprobe_multi_program() {
         Ok(program) => program,
@@ -285,7 +285,7 @@ mod tests {
             speed_bump_testing::skip!("programs cannot be loaded here: {reason}");
             return;
         }
-        // A kernel with a later feature always has the earlier ones.
+        // A kernel with a later feature always has the earlier features.
         assert!(probes.cookies == Support::No || probes.ring_buffers == Support::Yes);
         assert!(probes.bpf_loop == Support::No || probes.cookies == Support::Yes);
         assert!(probes.uprobe_multi == Support::No || probes.bpf_loop == Support::Yes);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The first two numbers of a kernel's release. New features come with new numbers.
+/// The first two numbers of a kernel's release. These numbers change when features are added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KernelVersion {
     /// The first number: 6 in 6.18.

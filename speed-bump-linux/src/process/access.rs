@@ -1,7 +1,7 @@
 //! Why the kernel forbids inspecting a process. The rules are from ptrace(2), "Ptrace access mode checking".
 //!
-//! The kernel decides, by refusing an open. This module only finds out which rule applied, to tell the user
-//! the way out. [`denial`] is a pure function of the facts.
+//! The kernel decides, by refusing an open. This module only finds out which rule applied, so that we can
+//! tell the user the way out. [`denial`] is a pure function of the facts.
 
 use super::{directory::ProcDirectory, status::Credentials, status::Status};
 use crate::capability::Capability;
@@ -24,8 +24,8 @@ pub struct AccessFacts {
     pub caller: Credentials,
     /// The process's credentials.
     pub target: Credentials,
-    /// The owner of the files in the process's /proc directory; `None` if unknown. If it is root, and not the
-    /// process's own user, the process is not dumpable.
+    /// The owner of the files in the process's /proc directory; `None` if unknown. If the owner is root, and
+    /// not the process's own user, the process is not dumpable.
     pub proc_owner: Option<u32>,
     /// The value of /proc/sys/kernel/yama/ptrace_scope; `None` without Yama.
     pub ptrace_scope: Option<u32>,
@@ -123,7 +123,8 @@ impl DenialReason {
     }
 }
 
-/// The rule that forbids the access that these facts describe. The caller knows that it was refused.
+/// The rule that forbids the access that these facts describe. The caller knows that the kernel refused the
+/// access.
 pub fn denial(facts: &AccessFacts) -> DenialReason {
     let AccessFacts { mode, caller, target, proc_owner, ptrace_scope } = *facts;
     let attaching = mode == AccessMode::Attach;

@@ -9,12 +9,12 @@ use object::elf;
 pub enum ArchitectureError {
     /// The program is 32-bit; programs of x32 are, too.
     ThirtyTwoBit {
-        /// The name of its architecture.
+        /// The name of the program's architecture.
         machine: String,
     },
     /// The program is 64-bit, but for another architecture.
     OtherMachine {
-        /// The name of its architecture.
+        /// The name of the program's architecture.
         machine: String,
     },
     /// The program is not an ELF file.

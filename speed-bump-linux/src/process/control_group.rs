@@ -1,7 +1,7 @@
 //! The control groups of a process, as folders that we can read.
 //!
 //! /proc/PID/cgroup gives a group as a path in a hierarchy. Our own mount table shows where this hierarchy is
-//! mounted, and which of its groups is at the mount point.
+//! mounted, and which of the hierarchy's groups is at the mount point.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use super::{Process, ProcessError, access::AccessMode, mountinfo};
 /// A control group in one hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlGroup {
-    /// The hierarchy: that of version 2, or one of version 1 with its controllers.
+    /// The hierarchy: version 2, or one of version 1 with its controllers.
     pub hierarchy: Hierarchy,
     /// The folder where the hierarchy is mounted.
     mount: PathBuf,
@@ -55,7 +55,7 @@ impl ControlGroup {
 
     /// The folders of the group and of its parents, the innermost first.
     pub fn levels(&self) -> impl Iterator<Item = PathBuf> {
-        // The last of the ancestors is the empty path, which gives the mount point.
+        // The last ancestor is the empty path, which gives the mount point.
         self.below.ancestors().map(|below| self.mount.join(below))
     }
 

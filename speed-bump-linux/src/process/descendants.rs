@@ -1,7 +1,7 @@
 //! The descendants of a process.
 //!
-//! The result is a snapshot: processes that fork while it is taken may be missing. A caller that needs all of
-//! them must follow forks first, and then take snapshots until one has nothing new.
+//! The result is a snapshot: it may miss processes that fork meanwhile. A caller that needs all descendants
+//! must first follow forks, and then take snapshots until one has nothing new.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -13,7 +13,7 @@ use crate::units::Pid;
 pub struct Descendants {
     /// The descendants that can be attached to.
     pub processes: Vec<Process>,
-    /// The descendants that cannot be attached to, such as 32-bit programs, each with the reason. Processes
+    /// The descendants that we cannot attach to, such as 32-bit programs, each with the reason. Processes
     /// that have ended are in neither list, nor are zombies.
     pub refused: Vec<(Pid, ProcessError)>,
 }
@@ -32,8 +32,7 @@ pub(super) fn find(root: &Process) -> Result<Descendants, ProcessError> {
             }
             match Process::open(child) {
                 Ok(process) => {
-                    // Checks the parent again: between listing and opening, another process may have got the
-                    // PID.
+                    // We check the parent again: another process may have got the PID after we read the list.
                     if process.status().is_ok_and(|status| status.parent == Some(parent)) {
                         found.processes.push(process);
                         parents.push_back(child);
@@ -50,11 +49,11 @@ pub(super) fn find(root: &Process) -> Result<Descendants, ProcessError> {
     if root.is_alive() { Ok(found) } else { Err(ProcessError::Gone { pid: root.pid() }) }
 }
 
-/// How the children of a process are found.
+/// How we find the children of a process.
 enum ChildrenSource {
     /// From /proc/PID/task/TID/children (CONFIG_PROC_CHILDREN).
     Lists,
-    /// From the parents in /proc/PID/status of every process, which are read once.
+    /// From the parents in /proc/PID/status of every process. We read these files once.
     Scan(HashMap<Pid, Vec<Pid>>),
 }
 

@@ -4,8 +4,9 @@
 //! `ESRCH`. A later process with the same PID has another directory.
 //!
 //! If the main thread of a process has ended, this directory shows neither memory nor files. But the
-//! directory /proc/TID of another of its threads shows them: it is not listed, but can be opened. So we read
-//! that one instead. When that thread ends too, we take the next one.
+//! directory /proc/TID of another of its threads shows them. /proc does not list that directory, but we can
+//! open it. So we read the directory of another thread instead. When that thread ends too, we take the next
+//! one.
 
 use std::{
     ffi::OsString,
@@ -71,7 +72,7 @@ impl ProcDirectory {
         open_directory(pid).map(|own| Self { pid, own, stand_in: RwLock::default() })
     }
 
-    /// From now on, reads the directory of another thread, since the main thread has ended. Returns whether
+    /// From now on, reads the directory of another thread, because the main thread has ended. Returns whether
     /// there is another thread.
     pub(super) fn stand_in(&self) -> bool {
         let threads = self.numbers_in(&self.own, "task").unwrap_or_default();
@@ -91,13 +92,14 @@ impl ProcDirectory {
         self.stand_in.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Opens the file of an entry. If it is a link, the link is followed, as links here are the kernel's own.
+    /// Opens the file of an entry. If the entry is a link, this follows the link, because links here are the
+    /// kernel's own.
     pub(super) fn open_entry(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
         self.look_up(|directory| openat(directory, name, flags | OFlags::CLOEXEC, Mode::empty()))
     }
 
-    /// Calls `look` with the present directory. If its thread has ended, calls it once more with that of
-    /// another thread.
+    /// Calls `look` with the present directory. If the thread of this directory has ended, calls `look` once
+    /// more with the directory of another thread.
     fn look_up<T>(&self, look: impl Fn(&OwnedFd) -> Result<T, Errno>) -> Result<T, Errno> {
         let Some(stand_in) = self.now() else { return look(&self.own) };
         match look(&stand_in.fd) {
@@ -152,7 +154,7 @@ impl ProcDirectory {
     }
 }
 
-/// Reads an open file. `name` decides the limit. `EFBIG` if it is too long.
+/// Reads an open file. `name` decides the limit. The error is `EFBIG` if the file is too long.
 fn read_file(file: OwnedFd, name: &str) -> Result<Vec<u8>, Errno> {
     let limit = if name == "maps" { MAPS_LIMIT } else { FILE_LIMIT };
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! The reasons why a process cannot be attached to.
+//! The reasons why we cannot attach to a process.
 
 use std::{io, path::PathBuf};
 
@@ -21,7 +21,7 @@ pub enum ProcessError {
     /// The process ended after it was opened.
     #[error("process {pid} has ended")]
     Gone {
-        /// The PID of the process. Another process may have it by now.
+        /// The PID of the process. Another process may have this PID by now.
         pid: Pid,
     },
     /// The process runs another program than the one that was inspected.
@@ -63,7 +63,7 @@ pub enum ProcessError {
         pid: Pid,
         /// The name of the process.
         comm: String,
-        /// The PID of its parent; `None` if that is outside our PID namespace.
+        /// The PID of the zombie's parent; `None` if the parent is outside our PID namespace.
         parent: Option<Pid>,
     },
     /// The main thread has ended, and the other threads are ending.
@@ -77,7 +77,7 @@ pub enum ProcessError {
         /// The name of the process.
         comm: String,
     },
-    /// The PID is that of this tool, which would delay itself.
+    /// The PID belongs to this tool, which would delay itself.
     #[error("PID {pid} is speed-bump-ebpf itself: pass the PID of the process to slow")]
     Ourselves {
         /// The requested PID.
@@ -126,7 +126,7 @@ pub enum ProcessError {
         pid: Pid,
         /// The file below /proc/PID that we may not read.
         file: &'static str,
-        /// The rule that forbids it, and the way out.
+        /// The rule that forbids the access, and the way out.
         reason: DenialReason,
     },
     /// The process exists, but /proc does not show it.

@@ -119,7 +119,7 @@ pub enum MappedFileError {
         /// The path as the process sees it.
         path: PathBuf,
     },
-    /// The mapping is not of a regular file, so no uprobe can be set in it.
+    /// The mapping is not of a regular file, so it cannot have a uprobe.
     #[error("{} is not a regular file (process {pid} maps it from a driver or a device)", .path.display())]
     NotRegular {
         /// PID of the process that maps the file.

@@ -34,7 +34,7 @@ pub struct MappedRange {
     pub end: VirtualAddress,
     /// File offset of the first address.
     pub offset: FileOffset,
-    /// Whether the process may execute it.
+    /// Whether the process may execute this part.
     pub executable: bool,
 }
 

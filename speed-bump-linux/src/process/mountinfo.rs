@@ -16,7 +16,7 @@ pub(super) struct Mount {
     pub(super) id: u64,
     /// Major and minor number of the file system.
     pub(super) device: (u32, u32),
-    /// The directory of the file system that is mounted here.
+    /// Which directory of the file system is mounted.
     pub(super) root: PathBuf,
     /// The directory where the file system is mounted.
     pub(super) point: PathBuf,

@@ -12,7 +12,7 @@ pub struct Region {
     pub start: VirtualAddress,
     /// First address after it.
     pub end: VirtualAddress,
-    /// Whether the process may execute it.
+    /// Whether the process may execute the region.
     pub executable: bool,
     /// The file offset where the region begins; 0 without a file.
     pub offset: FileOffset,

@@ -31,12 +31,12 @@ pub struct Status {
     pub namespace_pids: Vec<Pid>,
     /// Seccomp mode: 0 is none, 1 is strict, 2 is filter. Absent if the kernel has no seccomp.
     pub seccomp: Option<u32>,
-    /// Whether the main thread runs with a shadow stack (x86, since Linux 6.6): then `x86_Thread_features`
+    /// Whether the main thread runs with a shadow stack (x86, since Linux 6.6). If so, `x86_Thread_features`
     /// contains `shstk`.
     pub shadow_stack: bool,
 }
 
-/// The credentials of a process that the access rules use.
+/// A process's credentials, for the access rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// Real, effective, saved and file-system user.

@@ -131,7 +131,7 @@ fn left_behind() -> MutexGuard<'static, Vec<libc::pid_t>> {
     left
 }
 
-/// The work of the child, with all signals blocked. It makes only system calls, and allocates nothing.
+/// The work of the child, with all signals blocked. The child makes only system calls, and allocates nothing.
 fn ask(path: &[u8; 32], found: RawFd) -> ! {
     let mut first = [0_u8; 512];
     // SAFETY: a signal handler may make these calls, and all pointers are valid: the path ends with a 0. The

@@ -106,8 +106,8 @@ pub fn load_btf(btf: &[u8]) -> io::Result<OwnedFd> {
     }
     let size = u32::try_from(btf.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut attributes = Attributes { btf: btf.as_ptr() as u64, size, ..Default::default() };
-    // SAFETY: the structure is laid out like that of BPF_BTF_LOAD, and the bytes behind its pointer outlive
-    // the call.
+    // SAFETY: the structure is laid out like the one for BPF_BTF_LOAD, and the bytes behind its pointer
+    // outlive the call.
     unsafe { bpf_fd(BPF_BTF_LOAD, &mut attributes) }
 }
 
@@ -175,8 +175,8 @@ pub fn load_program(program: &Program<'_>) -> Result<OwnedFd, LoadError> {
             func_info_cnt: u32::try_from(function_info.len() / record_size.max(1)).unwrap_or(0),
             padding: 0,
         };
-        // SAFETY: the structure is laid out like that of BPF_PROG_LOAD up to `func_info_cnt`. The data behind
-        // all pointers outlives the call, and the log is as long as the structure says.
+        // SAFETY: the structure is laid out like the one for BPF_PROG_LOAD up to `func_info_cnt`. The data
+        // behind all pointers outlives the call, and the log is as long as the structure says.
         unsafe { bpf_fd(BPF_PROG_LOAD, &mut attributes) }
     };
     let first = match load(&mut log) {
@@ -214,8 +214,7 @@ pub struct MultiSites<'a> {
 /// in all processes that map the file.
 ///
 /// When we close the link, the kernel removes all sites. That takes some 30 ms for any number of sites. With
-/// perf events it takes 100 ms for *each* site (measured on 6.18: one RCU-tasks-trace grace period for each
-/// event).
+/// perf events, *each* site takes 100 ms (measured on 6.18: one RCU-tasks-trace grace period for each event).
 ///
 /// # Errors
 /// The error of `BPF_LINK_CREATE`: `EINVAL` for an offset that is not an instruction or that cannot have a
@@ -300,7 +299,8 @@ pub fn open_raw_tracepoint(program: BorrowedFd<'_>, tracepoint: &CStr) -> io::Re
     }
     let prog_fd = program.as_raw_fd().unsigned_abs();
     let mut attributes = Attributes { name: tracepoint.as_ptr() as u64, prog_fd, padding: 0 };
-    // SAFETY: the structure is laid out like that of BPF_RAW_TRACEPOINT_OPEN, and the name outlives the call.
+    // SAFETY: the structure is laid out like the one for BPF_RAW_TRACEPOINT_OPEN, and the name outlives the
+    // call.
     unsafe { bpf_fd(BPF_RAW_TRACEPOINT_OPEN, &mut attributes) }
 }
 

@@ -6,23 +6,20 @@
 //! sources or its debug files. So we look at the file system of a file, and refuse the file systems of this
 //! list.
 //!
+//! This list contains the refused file systems, not the allowed ones. The kernel's own file systems of this
+//! kind are few, and we know them (include/uapi/linux/magic.h, Linux 7.0). Many file systems hold programs,
+//! and some of those do not come with the kernel (zfs, and file systems of storage makers). With a list of
+//! allowed file systems we would refuse healthy processes. tmpfs, ramfs and hugetlbfs hold what programs
+//! wrote to them, so we allow them.
+//!
 //! We also allow FUSE, because images and home directories use it. A FUSE server could leave a read
-//! unanswered for ever. But the kernel lets only some processes ask the server. These are the processes of
-//! the user that mounted the file system, and those in the user namespace where it was mounted. All others,
+//! unanswered for ever. But the kernel lets only some processes ask the server: the processes of the user
+//! that mounted the file system, and the processes in the user namespace where it was mounted. All others,
 //! and so we, get `EACCES` (fs/fuse/dir.c, `fuse_allow_current_process`). In two cases we could still wait.
 //! An administrator may have allowed a server to serve every user (`user_allow_other` in fuse.conf). Or a
 //! user may have mounted an overlay over a FUSE file system of his own. So we check beforehand whether these
 //! file systems answer ([`answers`](super::answers)). If a server stops answering later, an administrator can
 //! end our wait by killing the server.
-//!
-//! We also allow FUSE, because images and home directories use it. A FUSE server could leave a read
-//! unanswered for ever. But the kernel only lets some processes ask the server: those of the user that
-//! mounted the file system, and those of the user namespace where it was mounted. All others, and so we, get
-//! `EACCES` (fs/fuse/dir.c, `fuse_allow_current_process`). In two cases we could still wait: the
-//! administrator has allowed a server to serve every user (`user_allow_other` in fuse.conf), or a user has
-//! mounted an overlay over a FUSE file system of his own. So we check beforehand whether these file systems
-//! answer ([`answers`](super::answers)). If a server stops answering later, an administrator can end our wait
-//! by killing the server.
 
 use std::os::fd::AsFd;
 

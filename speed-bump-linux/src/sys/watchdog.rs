@@ -17,7 +17,7 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use super::signals::Blocked;
 
-/// Time between two checks, in ns. A traced thread may be stopped longer than necessary by this time.
+/// Time between two checks, in ns. This is how much longer than necessary a traced thread may be stopped.
 const LOOK_EVERY: libc::c_long = 500_000;
 
 /// The watchdog runs until this value is dropped. The thread that started it must not end before.

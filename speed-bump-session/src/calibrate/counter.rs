@@ -8,14 +8,14 @@ use crate::{sys::clock, units::Nanos};
 
 /// The least time between two readings.
 const MIN_SPAN: Nanos = Nanos(4_000_000);
-/// The same minimum as a multiple of a reading's uncertainty. So the rate is accurate to one part in this
+/// The least time, as a multiple of a reading's uncertainty. So the rate is accurate to one part in this
 /// number.
 const MIN_SPAN_IN_DOUBTS: u64 = 10_000;
-/// On a machine too busy for that, this time between two readings is enough.
+/// On a machine that is too busy for the least time, this time between two readings is enough.
 const LONGEST_SPAN: Nanos = Nanos(100_000_000);
 /// How often we read counter and clock at most, to get an undisturbed reading.
 const TRIES: usize = 32;
-/// The most time between two readings of the clock if nothing disturbed them.
+/// The most time between two readings of the clock if nothing disturbed us.
 const UNDISTURBED: Nanos = Nanos(150);
 
 /// A reading of the counter and the clock at one moment.
@@ -53,8 +53,8 @@ impl Reading {
         self.at
     }
 
-    /// How many ns [`SiteArguments::TICKS`] of the counter take, from the ticks since this reading; 0 if the
-    /// counter is unusable. Waits until enough time has passed.
+    /// How many ns [`SiteArguments::TICKS`] ticks of the counter take, from the ticks since this reading; 0
+    /// if we cannot use the counter. Waits until enough time has passed.
     pub(crate) fn tick_ns(self) -> u32 {
         loop {
             let later = Self::now();

@@ -1,8 +1,8 @@
 //! Keeps the results of calibration for later sessions, until the machine reboots.
 //!
 //! Measuring takes half a second. The costs depend on the boot, the kernel, the processor and this program.
-//! So we keep them in a file in /run that belongs to root. We use the file only if no other user can have
-//! written it, and if all values are plausible. Otherwise we measure the machine. Each session
+//! So we keep the costs in a file in /run that belongs to root. We use the file only if no other user can
+//! have written it, and if all values are plausible. Otherwise we measure the machine. Each session
 //! [checks](super::check) the costs that it needs.
 
 mod file;
@@ -31,8 +31,8 @@ const FOLDER: &str = "/run/speed-bump-ebpf";
 const MAX: Nanos = Nanos(10_000_000);
 /// The number of bytes of /proc/cpuinfo that contain the lines of the first processor.
 const CPUINFO_BYTES: u64 = 4096;
-/// The fields there that identify the processor's model, on x86-64 and aarch64. Other fields change with each
-/// read, or differ between the processors of a machine.
+/// The fields of /proc/cpuinfo that identify the processor's model, on x86-64 and aarch64. Other fields
+/// change with each read, or differ between the processors of a machine.
 const CPUINFO_NAMES: [&str; 11] = [
     "vendor_id",
     "cpu family",
@@ -74,7 +74,7 @@ struct Contents {
     signal: Option<Nanos>,
 }
 
-/// The same as [`Coldness`], but serializable. The crate of that type has no serde.
+/// A serializable [`Coldness`]. The crate of that type has no serde.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeptColdness {
@@ -151,7 +151,7 @@ impl Key {
 /// The model of the first processor.
 ///
 /// # Errors
-/// The kernel does not give it.
+/// The kernel does not give the model.
 pub fn processor() -> io::Result<String> {
     let mut text = Vec::new();
     File::open("/proc/cpuinfo")?.take(CPUINFO_BYTES).read_to_end(&mut text)?;
@@ -182,7 +182,7 @@ fn contents(table: &CostTable, key: Key) -> Contents {
     }
 }
 
-/// Reads the table in a file. Fails if it cannot be used, with the reason.
+/// Reads the table in a file. If we cannot use the table, the error has the reason.
 fn table(bytes: &[u8], key: &Key, kernel: &KernelFacts) -> Result<CostTable, String> {
     let contents: Contents = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     if contents.key != *key {

@@ -13,7 +13,7 @@ pub(super) const MAX_FACTOR: u32 = 24 * Coldness::ONE;
 pub(super) struct Group {
     /// The indicator: the time that the program's look-ups take.
     pub told: u64,
-    /// The rest of a call: what it takes besides the time that the program measures itself.
+    /// The rest of a call's time: without the part that the program measures itself.
     pub rest: u64,
 }
 

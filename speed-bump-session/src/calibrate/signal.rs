@@ -15,8 +15,8 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// The delay of the trial. It is the shortest that causes a signal: the share of the BPF program, and 1 ns
-/// for the helper.
+/// The delay of the trial. It is the shortest delay that causes a signal: the share of the BPF program, and 1
+/// ns for the helper.
 const TRIAL_DELAY: Nanos = Nanos(Policy::PROGRAMS_SHARE_NS + 1);
 /// How often the cost is measured.
 const MEASUREMENTS: usize = 3;
@@ -24,7 +24,7 @@ const MEASUREMENTS: usize = 3;
 /// Measures the cost of a signal by sending signals to our own process. Takes some tens of milliseconds.
 ///
 /// # Errors
-/// See [`measure`](super::measure). Also fails if our own process cannot be sent signals.
+/// See [`measure`](super::measure). Also fails if we cannot send signals to our own process.
 pub fn measure_signal(costs: &mut CostTable, offsets: TaskOffsets) -> Result<(), CalibrateError> {
     let mut bench = Bench::new(costs.form, Some(offsets), CALLS, |kind| kind == EVERYDAY)?;
     costs.signal = bench.least_signal(costs)?;
@@ -32,8 +32,8 @@ pub fn measure_signal(costs: &mut CostTable, offsets: TaskOffsets) -> Result<(),
 }
 
 impl Bench {
-    /// Checks the known cost of signals. Measures it if it no longer holds or is unknown. Returns whether it
-    /// was measured.
+    /// Checks the known cost of signals. Measures the cost if it is unknown or no longer right. Returns
+    /// whether it was measured.
     pub(super) fn check_signal(&mut self, costs: &mut CostTable) -> Result<bool, CalibrateError> {
         if let Some(kept) = costs.signal
             && let Some(signal) = self.signal(costs, CHECK_CALLS)?
@@ -51,7 +51,7 @@ impl Bench {
         Ok(measurements.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().min())
     }
 
-    /// One measurement, from `calls` signals; `None` if this processor has no stub for it.
+    /// One measurement, from `calls` signals; `None` if this processor has no stub for the measurement.
     fn signal(&mut self, costs: &CostTable, calls: usize) -> Result<Option<Nanos>, CalibrateError> {
         let Some((site, stub, unprobed)) = self.everyday() else { return Ok(None) };
         self.engine.set_coldness([costs.coldness[Coldness::WAY_IN as usize], Coldness::default()])?;

@@ -1,4 +1,4 @@
-//! Functions of our own for probes: for each kind of site, one that contains nothing else.
+//! Functions of our own for probes: for each kind of site, a function that contains nothing else.
 
 use std::{fs, io};
 
@@ -15,7 +15,7 @@ mod arch;
 #[path = "stubs/x86_64.rs"]
 mod arch;
 
-/// A stub. Its first instruction is of this kind, and it returns at once.
+/// A stub. Its first instruction is of the given kind, and it returns at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Stub {
     /// The kind of the first instruction.
@@ -47,7 +47,7 @@ impl Stub {
 /// The offsets of stubs in the file `/proc/self/exe`.
 ///
 /// # Errors
-/// `/proc/self/maps` cannot be read, or does not contain the stubs.
+/// We cannot read `/proc/self/maps`, or it does not contain the stubs.
 pub fn file_offsets(stubs: &[Stub]) -> io::Result<Vec<FileOffset>> {
     let maps = fs::read_to_string("/proc/self/maps")?;
     let offset = |stub: &Stub| {

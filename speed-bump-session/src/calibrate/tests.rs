@@ -113,7 +113,7 @@ fn a_signal_takes_some_time() {
 
 #[test]
 fn one_link_for_all_sites_sees_all_threads_since_linux_6_10() {
-    // Up to 6.9 a link only sees the main thread, and is not used.
+    // Up to 6.9 a link only sees the main thread, so we do not use links.
     if let Some(why) = obstacle() {
         return skip!("{why}");
     }

@@ -1,4 +1,5 @@
-//! Measures by how much the way back takes longer after a long spin, in which other code used the caches.
+//! Measures how much longer the way back takes after a long spin. During the spin, other code used the
+//! caches.
 
 use speed_bump_abi::{Coldness, FunctionEntry, SiteArguments};
 

@@ -57,7 +57,7 @@ pub struct TargetAbout {
     pub delay_ns: u64,
     /// The number of calls per trigger.
     pub frequency: u64,
-    /// The number of functions that are known now.
+    /// The number of functions that the session knows now.
     pub functions: usize,
 }
 
@@ -73,9 +73,9 @@ pub struct DosesSet {
 /// The effect of a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineSet {
-    /// The number of targets that the line names. Functions that they select later get the dose too.
+    /// The number of targets that the line names. Functions that these targets select later get the dose too.
     pub(crate) targets: usize,
-    /// The number of functions that are known now.
+    /// The number of functions that the session knows now.
     pub(crate) functions: usize,
     /// The present delays of these functions.
     pub(crate) delay_ns: Vec<u64>,
@@ -86,7 +86,7 @@ pub struct LineSet {
 pub struct TargetsChanged {
     /// The numbers of the added targets, in order.
     pub(crate) targets: Vec<u32>,
-    /// The number of their functions that are known now.
+    /// The number of functions that the session knows now for the added targets.
     pub(crate) functions: usize,
     /// The delays of the added targets.
     pub(crate) delay_ns: Vec<u64>,

@@ -20,7 +20,7 @@ pub(crate) struct Chosen {
     pub(crate) changes: Vec<(Selection, Dose)>,
     /// The number of targets that the line names.
     pub(crate) targets: usize,
-    /// The number of functions that are known now.
+    /// The number of functions that the session knows now.
     pub(crate) functions: usize,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn by_line(controls: &Controls, line: &str) -> Result<Chosen, Request
     Ok(chosen)
 }
 
-/// The targets with this text: as their pattern, as pattern and caller, or as id.
+/// The targets with this text: their pattern, their pattern and caller, or their id equals it.
 ///
 /// # Errors
 /// No target has this text.
@@ -83,7 +83,7 @@ fn is_named(target: &Target, pattern: &str) -> bool {
     !target.is_dropped && is_it()
 }
 
-/// Whether a line means the target. If the line names a caller, the target must have the same.
+/// Whether a line means the target. If the line names a caller, the target must have the same caller.
 fn is_meant(target: &Target, line: &Target) -> bool {
     let is_callers = line.caller.is_none() || line.caller == target.caller;
     is_callers && is_named(target, &line.pattern)
@@ -104,8 +104,8 @@ pub struct Reread {
 /// gets the dose in its new line.
 ///
 /// # Errors
-/// The exclusions have changed, or the session refuses the change. If it refuses the doses, targets have
-/// already been added and dropped.
+/// The exclusions have changed, or the session refuses the change. If the session refuses only the doses, it
+/// has already added and dropped targets.
 pub fn replace(controls: &Controls, wanted: ParsedTargets) -> Result<Reread, RequestError> {
     let wanted = &controls.decide_kinds(wanted)?;
     let targets = controls.targets();
@@ -165,7 +165,7 @@ fn choose(
         // A function has one dose, which does not depend on its caller.
         return chosen;
     }
-    // If a native function has exactly this name, the line is no pattern, as in a targets file.
+    // If a native function has exactly this name, the line is a name and not a pattern, as in a targets file.
     let native = known
         .iter()
         .filter(|(_, function)| targets.get(function.target).is_some_and(|of| of.kind == TargetKind::Native));
@@ -182,7 +182,7 @@ fn choose(
             continue;
         }
         chosen.functions += 1;
-        // Functions without their own dose follow their target, which has got the dose.
+        // A function without its own dose follows its target, and this target has got the dose.
         if !by_target || policies.own_number(function).is_some() {
             chosen
                 .changes

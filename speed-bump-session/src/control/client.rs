@@ -17,7 +17,8 @@ use crate::{bounds::cut, units::Pid};
 
 /// How long we wait for a session to describe itself. A stopped session does not answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long we wait for a change: it may have to wait for signals in flight, or resolve and attach.
+/// How long we wait for a change. The session may have to wait for signals in flight, or to resolve and
+/// attach.
 const PATIENCE_TO_CHANGE: Duration = Duration::from_secs(10);
 /// The most bytes of another tool's version that we show.
 const VERSION_BYTES: usize = 64;
@@ -55,7 +56,7 @@ pub enum Change {
 pub struct Changed {
     /// The number of targets that were changed, added or dropped.
     pub targets: usize,
-    /// The number of functions that are known now.
+    /// The number of functions that the session knows now.
     pub functions: usize,
     /// The present delays of these functions.
     pub delay_ns: Vec<u64>,
@@ -65,7 +66,7 @@ pub struct Changed {
 /// pattern with options, as in a targets file. To drop targets, `line` is their pattern or id.
 ///
 /// # Errors
-/// There is no such session, or it refuses the change.
+/// There is no such session, or the session refuses the change.
 pub fn change(session: Option<Pid>, change: Change, line: &str) -> Result<(Pid, Changed), ControlError> {
     let is_empty = line.trim().is_empty() || line.trim_start().starts_with('#');
     if line.contains(['\n', '\r']) || change == Change::Add && is_empty {

@@ -15,7 +15,7 @@ pub(crate) enum Kind {
     Request,
     /// The request is impossible in this state: there is no session, or there is one already.
     State,
-    /// A failure of a session, with the kind that the exit code shows.
+    /// A failure of a session. The exit code shows its kind.
     #[serde(untagged)]
     Failure(FailureKind),
 }
@@ -27,7 +27,7 @@ pub struct RequestError {
     pub(crate) kind: Kind,
     /// The thing, the cause and the way out.
     pub message: String,
-    /// The targets that select nothing, if this is the error.
+    /// The targets that select nothing, if this is the cause.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) nothing: Vec<Value>,
 }
@@ -52,7 +52,7 @@ impl RequestError {
         Self::new(Kind::Failure(kind), message)
     }
 
-    /// The error for a request that cannot be met.
+    /// The error for a request that we cannot meet.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Kind::Failure(FailureKind::Usage), message)
     }

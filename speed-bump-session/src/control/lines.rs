@@ -1,5 +1,5 @@
-//! Sends and receives lines over a socket. Limits their length and the time, as the other end may send
-//! anything, at any pace.
+//! Sends and receives lines over a socket. We limit the length of the lines and the time, because the other
+//! end may send anything, at any pace.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -32,8 +32,8 @@ impl<'s> Lines<'s> {
         self.until = Instant::now() + patience;
     }
 
-    /// The next line, without its end. If the other end closes the connection, the part of a line that came
-    /// before.
+    /// The next line, without its end. If the other end closes the connection, returns the part of a line
+    /// that came before.
     ///
     /// # Errors
     /// The system's error; `TimedOut`; `InvalidData` for a line longer than [`LONGEST`].

@@ -118,7 +118,7 @@ fn one() -> u64 {
     1
 }
 
-/// The doses to set. At least one of the two fields is given.
+/// The doses to set. The request must have at least one of the two fields.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetAsk {
@@ -135,7 +135,7 @@ pub struct SetAsk {
 pub enum Drop {
     /// The target with this number.
     Target(u32),
-    /// All targets with this text: as their pattern, as pattern and caller, or as id.
+    /// All targets with this text: their pattern, their pattern and caller, or their id equals it.
     Named(String),
 }
 

@@ -29,10 +29,10 @@ pub fn about(controls: &Controls, pids: &[Pid]) -> About {
     About { pids: pids.iter().map(|pid| pid.get()).collect(), targets: targets.collect() }
 }
 
-/// Sets doses, by number and by line. They all take effect at the same time.
+/// Sets doses, by number and by line. All of them take effect at the same time.
 ///
 /// # Errors
-/// The doses cannot be set. Nothing has changed.
+/// We cannot set the doses. Nothing has changed.
 pub fn set(controls: &Controls, doses: &[DoseAsk], lines: &[String]) -> Result<DosesSet, RequestError> {
     let known = controls.known();
     let mut changes: Vec<(Selection, Dose)> = Vec::with_capacity(doses.len());
@@ -62,8 +62,8 @@ pub fn set(controls: &Controls, doses: &[DoseAsk], lines: &[String]) -> Result<D
 /// Adds and drops targets. A new target whose line gives no dose gets the default dose of the session.
 ///
 /// # Errors
-/// See [`Controls::change_targets`]. Nothing has changed, unless the error is that functions of the changed
-/// targets are not covered in a process.
+/// See [`Controls::change_targets`]. After an error nothing has changed, with one exception: some functions
+/// of the changed targets are not covered in a process.
 pub fn change_targets(
     controls: &Controls,
     add: &[String],

@@ -47,7 +47,7 @@ impl Server {
     pub fn start(controls: Controls, pids: Vec<Pid>) -> Result<Self, ControlError> {
         let path = Place::make()?.socket(Pid::own());
         let failed = |error| ControlError::Io { path: path.clone(), error };
-        // An earlier process with our PID may have been killed, and have left its socket.
+        // An earlier process with our PID may have left its socket when someone killed it.
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
@@ -84,7 +84,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
-        // Wakes the thread, so that it sees the end.
+        // Wakes the thread, so that the thread notices the end.
         let woken = UnixStream::connect(&self.path);
         let _ = fs::remove_file(&self.path);
         if woken.is_ok() {

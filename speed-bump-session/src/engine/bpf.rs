@@ -1,6 +1,6 @@
-//! The engine `bpf`: the BPF object with its maps. It is loaded for one session.
+//! The engine `bpf`: the BPF object with its maps. Each session loads its own.
 //!
-//! All policy is data in maps: to change a delay, we update a map, and need no new attach. Nothing here
+//! All policy is data in maps: to change a delay, we update a map, and need not attach anew. Nothing here
 //! attaches to a process: [`probe::attach`](crate::probe::attach) does that.
 
 mod copies;
@@ -53,16 +53,16 @@ pub struct Capacity {
     pub histograms: u32,
     /// Whether native functions may be timed.
     pub times: bool,
-    /// Whether the delays of threads may be bounded.
+    /// Whether the session may bound the delays of threads.
     pub bound: bool,
     /// Trampolines of all processes.
     pub trampolines: u32,
-    /// Whether CPython's `function__entry` is used, which needs maps.
+    /// Whether the session uses CPython's `function__entry`, which needs maps.
     pub python_usdt: bool,
 }
 
 impl Capacity {
-    /// The number of functions whose times can be recorded.
+    /// The number of functions whose times the programs can record.
     fn timed_functions(&self) -> u32 {
         if self.times { self.functions.max(1) } else { 1 }
     }
@@ -74,8 +74,8 @@ const HISTOGRAMS_BYTES: usize = 16 << 20;
 /// The number of histograms for these functions if all processors may delay them, up to a limit.
 pub fn histograms(functions: u32, form: Form) -> u32 {
     if !form.tells_what_comes_next() {
-        // On these kernels the programs would give every function the number of the second histogram, but
-        // there is only one. So no function has a histogram.
+        // On these kernels, the programs cannot number histograms. They would give every function the number
+        // of the second histogram, but there is only one. So no function has a histogram.
         return 1;
     }
     let most = HISTOGRAMS_BYTES / size_of::<Histogram>();
@@ -98,7 +98,7 @@ pub fn processors() -> u32 {
 pub struct Hold {
     /// The longest time for which a process is held.
     pub limit: Nanos,
-    /// The most processes that are held at the same time. Each uses a processor.
+    /// The most processes that we hold at the same time. Each of them uses a processor.
     pub tasks: u64,
 }
 
@@ -187,7 +187,8 @@ impl BpfEngine {
         self.form
     }
 
-    /// Loads a program for sites. Must be called before the program is attached for the first time.
+    /// Loads a program for sites. The caller must call this before it attaches the program for the first
+    /// time.
     ///
     /// # Errors
     /// The kernel refuses the program.
@@ -209,8 +210,8 @@ impl BpfEngine {
         &self.switch
     }
 
-    /// Sets what traps with cold caches cost, and how to recognise them: on the way into the kernel, and on
-    /// the way back.
+    /// Sets how much traps with cold caches cost, and how to recognise cold caches: on the way into the
+    /// kernel, and on the way back.
     ///
     /// # Errors
     /// The error of the map update.
@@ -218,7 +219,7 @@ impl BpfEngine {
         (0..).zip(ways).try_for_each(|(way, coldness)| self.coldness.set(way, coldness, 0))
     }
 
-    /// Allows the session's signals for a process. Its helper must have confirmed them.
+    /// Allows the session's signals for a process. The process's helper must have confirmed the signals.
     ///
     /// # Errors
     /// The map is full.
@@ -226,7 +227,7 @@ impl BpfEngine {
         self.handshakes.insert(pid.get().unsigned_abs(), handshake, 0)
     }
 
-    /// Sets the arguments of a site. Must be called before the site is attached.
+    /// Sets the arguments of a site. The caller must call this before it attaches the site.
     ///
     /// # Errors
     /// `OutOfBounds` for a number beyond the capacity.
@@ -280,7 +281,7 @@ impl BpfEngine {
         self.python_verdicts.set(location, verdict.to_bits(), 0)
     }
 
-    /// The number of calls of a code location before it got its verdict.
+    /// How many calls of a code location came before it got its verdict.
     ///
     /// # Errors
     /// `OutOfBounds` for a number beyond the capacity.

@@ -1,6 +1,6 @@
-//! What engines can do. A request for more is refused before anything is changed.
+//! What engines can do. If a request needs more, we refuse it before we change anything.
 
-/// The capabilities of an engine. Each says whether the engine can do this.
+/// The capabilities of an engine. Each field says whether the engine can do this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Slow native functions down.
@@ -11,7 +11,7 @@ pub struct Capabilities {
     pub usdt: bool,
     /// Delay only every Nth call.
     pub frequency: bool,
-    /// Slow down several processes in one session, even if they have no common ancestor to name.
+    /// Slow down several processes in one session, even if these processes have no common ancestor.
     pub several_processes: bool,
     /// Leave out children.
     pub without_children: bool,

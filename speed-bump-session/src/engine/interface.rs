@@ -27,7 +27,7 @@ pub struct Pair {
     pub times: PairTimes,
 }
 
-/// Is called with each pair of caller and callee, in no particular order.
+/// A function that gets each pair of caller and callee, in no particular order.
 pub type TakePair<'a> = dyn FnMut(Pair) + 'a;
 
 /// A dose, with the number by which functions refer to it.
@@ -35,22 +35,22 @@ pub type NumberedDose = (u32, Dose);
 
 /// Sets the doses, and which function has which dose. Functions are numbered from 0 on.
 pub trait Policies: Debug + Send {
-    /// Checks whether the engine can have these doses, in addition to those that were set before.
+    /// Checks whether the engine can have these doses, in addition to the doses that it has.
     ///
     /// # Errors
     /// The engine cannot have these doses, for this reason.
     fn check(&self, doses: &[NumberedDose]) -> Result<(), SetError>;
 
-    /// Prepares to set these doses. If they change the delay of a signal, calls with the former doses are not
-    /// delayed from now on. Wait for the returned signals before you set the doses.
+    /// Prepares to set these doses. If they change the delay of a signal, the engine stops delaying calls
+    /// with the former doses now. Wait for the returned signals before you set the doses.
     /// # Errors
     /// See [`check`](Self::check). Nothing has changed.
     fn pause(&mut self, doses: &[NumberedDose]) -> Result<UnderWay, SetError> {
         self.check(doses).map(|()| UnderWay::default())
     }
 
-    /// Sets doses. They take effect at the same time if the engine supports that. They apply to every call
-    /// that starts at the returned time or later. If a number occurs twice, the later dose counts.
+    /// Sets doses. All of them take effect at the same time if the engine supports that. They apply to every
+    /// call that starts at the returned time or later. If a number occurs twice, the later dose counts.
     /// # Errors
     /// See [`check`](Self::check); nothing has changed then. Other errors if the engine fails to apply the
     /// doses.
@@ -72,7 +72,7 @@ pub trait Policies: Debug + Send {
     fn spins(&self, delay: Nanos) -> EngineKind;
 }
 
-/// Is called with each function and its histogram. There may be many, and each is long.
+/// A function that gets each function and its histogram. There may be many histograms, and each is long.
 pub type TakeHistogram<'a> = dyn FnMut(u32, Histogram) + 'a;
 
 /// Reads the counts of each function since the session began.
@@ -83,8 +83,8 @@ pub trait Counters: Debug + Send {
     /// The counters cannot be read, or are beyond the capacity.
     fn read(&self, first: u32, count: u32) -> io::Result<Vec<FunctionStats>>;
 
-    /// Calls `take` with the histograms of delays for `count` functions from `first` on, as far as they
-    /// exist.
+    /// Calls `take` with the histograms of delays for `count` functions from `first` on. Not all functions
+    /// have one.
     ///
     /// # Errors
     /// See [`read`](Self::read).
@@ -99,8 +99,8 @@ pub trait Counters: Debug + Send {
         Ok(Vec::new())
     }
 
-    /// Calls `take` with the callers of `count` functions from `first` on, in no particular order. Not called
-    /// if callers are not recorded.
+    /// Calls `take` with the callers of `count` functions from `first` on, in no particular order. Does
+    /// nothing if the engine does not record callers.
     ///
     /// # Errors
     /// See [`read`](Self::read).

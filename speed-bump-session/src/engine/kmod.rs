@@ -2,9 +2,9 @@
 //! sysfs (kmod/README.md).
 //!
 //! [`Module`] stands for these files, [`Listing`] for the contents of `targets_list`, and [`TargetName`] for
-//! a name in the module's commands. [`KmodEngine`] is one session's targets in the module. When the tool is
-//! killed, the module keeps its targets. So [`Records`] note which tool added which targets, and the next
-//! tool removes them.
+//! a name in the module's commands. [`KmodEngine`] has one session's targets in the module. When someone
+//! kills the tool, the module keeps the tool's targets. So [`Records`] note which tool added which targets,
+//! and the next tool removes them.
 
 pub(crate) mod doses;
 mod engine;

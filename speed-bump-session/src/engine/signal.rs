@@ -1,7 +1,7 @@
 //! The engine `signal`: chooses a signal for each delay.
 //!
-//! Each delay of a session has a signal. When the helper in the process gets the signal, it spins for that
-//! delay. The BPF program decides when to send it.
+//! Each delay of a session has a signal. When the helper in the process gets the signal, the helper spins for
+//! that delay. The BPF program decides when to send the signal.
 
 mod under_way;
 
@@ -33,9 +33,10 @@ pub fn automatic_above(form: Form) -> Nanos {
     form.longest_spin().unwrap_or(AUTOMATIC_ABOVE)
 }
 
-/// The real-time signal that we take first, in the middle: programs take theirs from either end.
+/// The real-time signal that we take first, from the middle of the range: programs take signals from the two
+/// ends.
 const PREFERRED: u32 = 50;
-/// The first real-time signal that we take. glibc and musl reserve lower ones for themselves, or hand them
+/// The first real-time signal that we take. glibc and musl reserve lower signals for themselves, or hand them
 /// out first (pthreads(7)).
 const FIRST: u32 = 36;
 /// The last real-time signal on all architectures that the tool runs on.
@@ -82,15 +83,15 @@ pub enum SignalError {
     },
 }
 
-/// SIGURG for the longest delay, unless the processes use it: this signal is safe whatever they do. Bit N of
-/// `used` is signal N + 1.
+/// Chooses SIGURG for the longest delay, unless the processes use SIGURG. This signal is safe whatever the
+/// processes do. Bit N of `used` is signal N + 1.
 pub fn choose_harmless(delays: &BTreeSet<Nanos>, used: u64) -> Option<DelaySignal> {
     let is_free = is_free(HARMLESS_SIGNAL, used);
     delays.last().filter(|_| is_free).map(|delay| DelaySignal { number: HARMLESS_SIGNAL, delay: *delay })
 }
 
-/// Chooses a signal for each delay, from those that no process uses: first SIGURG, as [`choose_harmless`]
-/// does, then real-time signals.
+/// Chooses a signal for each delay among the signals that no process uses: first SIGURG, like
+/// [`choose_harmless`], then real-time signals.
 ///
 /// # Errors
 /// There are too few signals.
@@ -111,8 +112,8 @@ pub fn choose(delays: &BTreeSet<Nanos>, used: u64) -> Result<Vec<DelaySignal>, S
         .collect())
 }
 
-/// Gives a session's signals to other delays, the longest first. A signal keeps its delay if that is still
-/// wanted. If there are too few signals, the shortest delays get none.
+/// Gives a session's signals to other delays, the longest first. A signal keeps its delay if the session
+/// still wants this delay. If there are too few signals, the shortest delays get none.
 pub fn reassign(assigned: &[DelaySignal], delays: &BTreeSet<Nanos>) -> Vec<DelaySignal> {
     let is_kept = |delay: &Nanos| assigned.iter().any(|signal| signal.delay == *delay);
     let mut new = delays.iter().rev().filter(|delay| !is_kept(delay));

@@ -76,7 +76,7 @@ pub fn seccomp_filter(bytes: &[u8]) {
     let answer = |call: Call| judge(&program, &call, 0xc000_003e, &mut { STEPS });
     let vague = answer(Call::any(libc::SYS_mmap));
     let exact = (0..6).fold(Call::any(libc::SYS_mmap), |call, position| call.with(position, 7 << position));
-    // The answer with all arguments known must be one of the possible answers with fewer known.
+    // If we know all arguments, the answer must be one of the possible answers for fewer known arguments.
     if let (Verdict::Only(exact), Verdict::Only(vague)) = (answer(exact), vague) {
         assert!(exact.iter().all(|action| vague.contains(action)), "{exact:?} of {vague:?}");
     }

@@ -28,7 +28,8 @@ static ANY_FILE: LazyLock<Option<ElfFile>> = LazyLock::new(|| ElfFile::from_byte
 pub fn names(bytes: &[u8]) {
     let name = SymbolName::new(bytes, None, Binding::Global, TableKind::Symbols);
     for form in name.candidates() {
-        // A hundred times longer than any compiler's name. Each form is stored, so its length matters.
+        // The limit is a hundred times longer than any compiler's name. We store each form, so its length
+        // matters.
         assert!(form.len() <= (1 << 16) + 3 * bytes.len());
     }
     // Names are shown on root's terminal.
@@ -105,8 +106,8 @@ thread_local! {
     static ROOT: RefCell<Option<(TempDir, Root)>> = const { RefCell::new(None) };
 }
 
-/// Any bytes as an ELF file that names separate debug files. The debug file that it may name, `same`, has the
-/// same bytes.
+/// Any bytes as an ELF file that names separate debug files. The debug file `same`, which this file may name,
+/// has the same bytes.
 pub fn debug_files(bytes: &[u8]) {
     ROOT.with_borrow_mut(|root| {
         if root.is_none() {

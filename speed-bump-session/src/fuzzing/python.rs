@@ -192,7 +192,7 @@ fn look_at_map(follower: &mut PerfMapFollower, trampolines: &mut Trampolines, ch
         let inside = |range: &Range<VirtualAddress>| range.start <= entry.address && end <= range.end;
         assert!(executable.iter().any(inside), "{entry:?}");
         assert!(!entry.qualname.is_empty());
-        // The process also controls the code there. Here, the name is used as code.
+        // The process also controls the code there. Here, we use the name as code.
         let code = entry.filename.as_bytes();
         let found = trampolines.return_address(entry, |_, buffer| {
             buffer

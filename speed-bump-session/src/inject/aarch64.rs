@@ -1,4 +1,4 @@
-//! aarch64: injecting is refused, as remote calls are not implemented.
+//! aarch64: we refuse to inject, because remote calls are not implemented.
 
 use crate::{sys::ptrace::Registers, units::VirtualAddress};
 

@@ -1,9 +1,9 @@
 //! The memory of the program that a process runs now. This value never reaches a program that the process
 //! executes later.
 //!
-//! Facts about a program, such as the address of its C library, hold for that program only. An open
-//! /proc/PID/mem also belongs to the program: once the process has executed another one, nothing can be read
-//! there any more.
+//! Facts about a program, such as the address of its C library, are true of that program only. An open
+//! /proc/PID/mem also belongs to the program. Once the process has executed another program, every read there
+//! fails.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
@@ -25,7 +25,7 @@ impl AddressSpace {
     /// Whether the program is gone, because the process has ended or executed another one. `mapped` must be
     /// an address in the program.
     pub(super) fn is_gone(&self, mapped: VirtualAddress) -> bool {
-        // For an unmapped address, this would be an error even if the program is there.
+        // If the address were unmapped, this read would fail even while the program is there.
         matches!(self.file.read_at(&mut [0], mapped.0), Ok(0))
     }
 

@@ -12,12 +12,12 @@ use crate::{
 /// The bytes that loading takes besides the control block: the helper's image, the stack of its thread (1
 /// MiB), and memory that the dynamic loader and the C library allocate.
 const FIXED: u64 = 4 << 20;
-/// We divide the address space that is left by this, and take at most the result.
+/// We divide the address space that is left by this number, and take at most the result.
 const PART: u64 = 2;
 /// The address space that the helper reserves for the smallest block, in bytes.
 const SMALLEST_BLOCK: u64 = 1 << 20;
-/// The largest block for a process that locks its memory: there all of a block is resident at once, even if
-/// it is unused.
+/// The largest block for a process that locks its memory. There the whole block is resident at once, even if
+/// nobody uses it.
 const LOCKED_BLOCK: u64 = 16 << 20;
 
 /// The limit of a process's address space, and what is left of it.

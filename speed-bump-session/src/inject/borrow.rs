@@ -34,10 +34,10 @@ const LAST_PAUSE: Duration = Duration::from_millis(1);
 const TRIES_A_ROUND: usize = 8;
 /// How long we wait for a thread in native code the first time.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
-/// After this fraction of the time limit (one fourth), we also interrupt calls that then return `EINTR`.
+/// After this part of the time limit (a fourth), we also interrupt calls that then return `EINTR`.
 const UNNOTICED_PART: u32 = 4;
 
-/// Borrows a thread. Also returns the time when it was stopped.
+/// Borrows a thread. Also returns the time when the thread was stopped.
 pub(super) fn borrow<'p>(
     process: &'p Process,
     memory: &'p AddressSpace,
@@ -103,7 +103,7 @@ struct Wait {
 }
 
 impl Waits {
-    /// The threads take turns. Each time we wait twice as long for a thread.
+    /// The threads take turns. Each time, we wait twice as long for a thread as the time before.
     fn next(&mut self, threads: &[Candidate], over: Instant) -> Option<(Candidate, Wait)> {
         let done = |candidate: &Candidate| self.done.get(&candidate.thread).copied().unwrap_or(0);
         let candidate = *threads.iter().min_by_key(|candidate| done(candidate))?;
@@ -116,7 +116,7 @@ impl Waits {
 
 type Attempt<'p> = Result<(Borrowed<'p>, Instant), Unsuitable>;
 
-/// Stops a thread and borrows it. If it is not at a safe point, we may wait for one.
+/// Stops a thread and borrows it. If the thread is not at a safe point, we may wait until it is.
 fn attempt<'p>(
     process: &'p Process,
     memory: &'p AddressSpace,
@@ -213,7 +213,7 @@ pub(super) fn stop(
     }
 }
 
-/// Lets a stopped thread go on as if it had not been stopped.
+/// Lets a stopped thread go on as if we had not stopped it.
 pub(super) fn let_go(process: &Process, tracee: Tracee, found: &Look) -> Result<(), InjectError> {
     let system = |what| move |source| super::system(process, what, source);
     let (mut registers, mut changed) = undisturbed(&found.registers);
@@ -232,7 +232,7 @@ pub(super) fn let_go(process: &Process, tracee: Tracee, found: &Look) -> Result<
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     registers: Registers,
-    /// The signals that the thread blocks, a bit for each.
+    /// The signals that the thread blocks, one bit for each.
     mask: u64,
     /// The signals for which the process has handlers.
     handled: u64,
@@ -248,8 +248,8 @@ impl Look {
         Ok(Self { registers, mask, handled, ignored })
     }
 
-    /// Whether a SIGTRAP from the kernel that we do not deliver has no effect. If the thread blocks SIGTRAP
-    /// or the process ignores it, the kernel forces the signal, and it ends the process (kernel/signal.c,
+    /// Whether a SIGTRAP from the kernel has no effect if we do not deliver it. If the thread blocks SIGTRAP
+    /// or the process ignores it, the kernel forces the signal, which ends the process (kernel/signal.c,
     /// `force_sig_info_to_task`).
     fn takes_traps(&self) -> bool {
         (self.mask | self.ignored) & (1 << (libc::SIGTRAP - 1)) == 0
@@ -275,7 +275,7 @@ fn wait_and_let_go(tracee: Tracee) {
 fn refusal(process: &Process, error: io::Error) -> Result<Unsuitable, InjectError> {
     match error.raw_os_error() {
         Some(libc::ESRCH) => Ok(Unsuitable::Gone),
-        // This thread did not stop in time before. We trace it until it does.
+        // This thread did not stop in time before. We trace it until it stops.
         Some(libc::EPERM) if is_traced_by_us(process) => Ok(Unsuitable::Stuck),
         Some(libc::EPERM) => {
             super::preflight::check(process)?;

@@ -1,7 +1,7 @@
-//! The system calls in which a thread may be borrowed, and how each continues afterwards.
+//! The system calls in which we may borrow a thread, and how each continues afterwards.
 //!
-//! Only calls that wait for something outside of the process are listed. A thread that waits in the middle of
-//! `malloc` or of the dynamic loader holds a lock that the helper needs.
+//! This list has only calls that wait for something outside of the process. A thread that waits in the middle
+//! of `malloc` or of the dynamic loader holds a lock that the helper needs.
 
 /// How an interrupted call continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -9,8 +9,8 @@ pub(super) enum Continuation {
     /// The kernel continues the call, with the time that was left.
     Kernel,
     /// The kernel returns `EINTR`, as after SIGSTOP and SIGCONT (signal(7), "Interruption of system calls ...
-    /// by stop signals"). If the call has no time limit, we make the thread repeat it. If it has one, the
-    /// program sees `EINTR`.
+    /// by stop signals"). If the call has no time limit, we make the thread repeat the call. If it has one,
+    /// the program sees `EINTR`.
     Eintr {
         /// The argument with the time limit, if the call has such an argument.
         limit: Option<Limit>,
@@ -25,7 +25,7 @@ pub(super) enum Continuation {
 pub(super) enum Limit {
     /// An argument in milliseconds. Negative: no limit.
     Milliseconds(usize),
-    /// A pointer to the limit. Null: no limit.
+    /// A pointer to the limit. Null means no limit.
     Pointer(usize),
 }
 
@@ -47,7 +47,7 @@ const FUTEX_OPERATIONS: [u64; 2] = [9, 11];
 /// Removes FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME.
 const FUTEX_OPERATION_MASK: u64 = 0x7f;
 
-/// How a call continues; `None` if a thread must not be borrowed in it.
+/// How a call continues; `None` if we must not borrow a thread in this call.
 pub(super) fn continuation(number: u64, arguments: [u64; 6]) -> Option<Continuation> {
     use Continuation::{Eintr, Kernel, Socket};
     let number = libc::c_long::try_from(number).ok()?;

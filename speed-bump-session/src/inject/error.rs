@@ -38,7 +38,7 @@ pub enum InjectError {
     Denied {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// The kernel's rule that forbids it.
+        /// The kernel's rule that forbids the access.
         reason: DenialReason,
     },
     /// Job control has stopped the process.
@@ -78,7 +78,7 @@ pub enum InjectError {
         /// The filter's action for the call.
         action: String,
     },
-    /// The seccomp filter cannot be read, and may kill the process.
+    /// We cannot read the seccomp filter, and it may kill the process.
     #[error(
         "process {pid} runs under a seccomp filter that cannot be read ({source}), and a filter may kill the \
          process for a system call that injecting needs: run this as root in the machine's own namespaces \
@@ -123,7 +123,7 @@ pub enum InjectError {
         /// The files that we searched.
         looked: String,
     },
-    /// The process has no code from which a remote call can be built.
+    /// The process has no code from which we can build a remote call.
     #[error(
         "process {pid} maps no code that ends a remote call safely (looked in {looked}); please report this \
          C library, and use --no-inject"
@@ -134,7 +134,7 @@ pub enum InjectError {
         /// The files that we searched.
         looked: String,
     },
-    /// With a shadow stack, a function must return to the address from which it was called.
+    /// With a shadow stack, a function must return to the address that called it.
     #[error("process {pid} runs with a shadow stack, which remote calls would violate: use --no-inject")]
     ShadowStack {
         /// PID of the process that was to load the helper.
@@ -229,7 +229,7 @@ pub enum InjectError {
     OwnDescriptors {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// TID of the thread that was borrowed.
+        /// TID of the borrowed thread.
         thread: Pid,
     },
     /// A system call failed in the process.
@@ -270,7 +270,7 @@ pub enum InjectError {
     Overdue {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// TID of the thread that was borrowed.
+        /// TID of the borrowed thread.
         thread: Pid,
         /// What the thread did for us.
         stage: Stage,
@@ -281,7 +281,7 @@ pub enum InjectError {
         /// What could not be undone.
         left: &'static str,
     },
-    /// The borrowed thread is still working for us. It finishes by itself.
+    /// The borrowed thread is still working for us. The thread will finish by itself.
     #[error(
         "thread {thread} of process {pid} is still at work in {stage}, much longer than {limit}; it was let \
          go and returns to its own work when it is done, with EINTR from the system call it was in, if any; \
@@ -290,7 +290,7 @@ pub enum InjectError {
     LeftAlone {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// TID of the thread that was borrowed.
+        /// TID of the borrowed thread.
         thread: Pid,
         /// What the thread does for us.
         stage: Stage,
@@ -305,7 +305,7 @@ pub enum InjectError {
     Crashed {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// TID of the thread that was borrowed.
+        /// TID of the borrowed thread.
         thread: Pid,
         /// What the thread did for us.
         stage: Stage,
@@ -317,7 +317,7 @@ pub enum InjectError {
     Ended {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// TID of the thread that was borrowed.
+        /// TID of the borrowed thread.
         thread: Pid,
         /// What the thread did for us.
         stage: Stage,
@@ -330,7 +330,7 @@ pub enum InjectError {
     InUse {
         /// PID of the process that was to load the helper.
         pid: Pid,
-        /// The state of that helper.
+        /// The state of the other session's helper.
         state: &'static str,
     },
     /// An earlier session's helper has not left the process yet.
@@ -343,13 +343,13 @@ pub enum InjectError {
         /// PID of the process that was to load the helper.
         pid: Pid,
     },
-    /// The helper's image in this tool is unusable.
+    /// We cannot use the helper's image in this tool.
     #[error("the helper's image is not usable: {0}; this build of speed-bump-ebpf is broken")]
     Image(String),
-    /// A file of the process could not be opened.
+    /// We could not open a file of the process.
     #[error(transparent)]
     MappedFile(#[from] MappedFileError),
-    /// A file of the process could not be read.
+    /// We could not read a file of the process.
     #[error(transparent)]
     Elf(#[from] ElfError),
     /// The process's memory could not be read.

@@ -1,5 +1,5 @@
 //! Checks the seccomp filters of a process before we change anything. The kernel only shows the filters of
-//! stopped threads. So we stop a thread for this, but only one whose program cannot notice it.
+//! stopped threads. So we stop a thread for this, but only if its program cannot notice the stop.
 
 use std::{
     os::fd::AsFd as _,
@@ -20,15 +20,15 @@ use super::{
 };
 use crate::{process::Process, sys::remote_descriptor::Descriptors, units::Pid};
 
-/// How long we search for a thread like that, and the pause between two attempts.
+/// How long we search for a thread that we may stop, and the pause between two attempts.
 const LIMIT: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Checks the filters of a thread that may be borrowed later. `None` if the filters stay unknown, because all
-/// threads wait in calls whose interruption the program would notice.
+/// Checks the filters of a thread that we may borrow later. Returns `None` if we cannot see the filters: all
+/// threads wait in calls, and the program would notice an interruption of these calls.
 ///
 /// # Errors
-/// The filters forbid injecting, or cannot be read.
+/// The filters forbid injecting, or we cannot read them.
 pub(super) fn judge(process: &Process) -> Result<Option<()>, InjectError> {
     let system = |what| move |source| super::system(process, what, source);
     let over = Instant::now() + LIMIT;
@@ -55,7 +55,7 @@ pub(super) fn judge(process: &Process) -> Result<Option<()>, InjectError> {
     }
 }
 
-/// Whether a thread waits for a file without a time limit (SO_RCVTIMEO, SO_SNDTIMEO), so that the kernel
+/// Whether a thread waits for a file without a time limit (SO_RCVTIMEO, SO_SNDTIMEO). If so, the kernel
 /// continues the call after an interruption.
 fn waits_without_limit(process: &Process, thread: Pid) -> bool {
     let Some(call) = waits_in(process, thread) else { return false };

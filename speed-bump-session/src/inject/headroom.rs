@@ -16,11 +16,12 @@ use crate::{
 /// tables, the control block, and memory that the C library allocates. We measured 250 to 400 KiB with
 /// CPython 3.8 to 3.13. The constant is larger, because the kernel charges in units of 256 KiB.
 const FIXED: Bytes = Bytes(1 << 20);
-/// Before 3.12, the helper makes Python list all its objects to find functions: 8 bytes for each, and an
-/// eighth more while the list grows. An object that the garbage collector knows takes at least 64 bytes. So
-/// the list takes at most a seventh of the memory. The records of functions take less than the functions.
+/// Before 3.12, the helper makes Python list all its objects to find functions. The list takes 8 bytes for
+/// each object, and an eighth more while it grows. An object that the garbage collector knows takes at least
+/// 64 bytes. So the list takes at most a seventh of the memory. The records of functions take less than the
+/// functions.
 const PART_OF_MEMORY: u64 = 7;
-/// The most that this list is expected to take: 3.5 million objects.
+/// The most that we expect this list to take: 3.5 million objects.
 const LARGEST_PART: Bytes = Bytes(32 << 20);
 
 /// Refuses a process whose control groups have too little memory left.
@@ -60,7 +61,7 @@ struct Left {
 struct Files {
     limit: &'static str,
     usage: &'static str,
-    /// The line of `memory.stat` with the pages that the kernel drops first: file pages that were not used
+    /// The line of `memory.stat` with the pages that the kernel drops first: file pages that nobody has used
     /// recently.
     dropped: &'static str,
 }
@@ -91,7 +92,7 @@ impl Left {
 
     fn by(files: &Files, folder: &Path) -> Option<Self> {
         let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
-        // For a group without a limit, the file contains `max`, or in version 1 an impossibly large number.
+        // If the group has no limit, the file contains `max`, or in version 1 an impossibly large number.
         let limit: u64 = read(files.limit)?.trim().parse().ok()?;
         let usage: u64 = read(files.usage)?.trim().parse().ok()?;
         let stat = read("memory.stat").unwrap_or_default();

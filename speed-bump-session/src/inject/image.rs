@@ -22,13 +22,13 @@ const VERSION_NOTE: (&[u8], u32) = (b"speed-bump", 1);
 /// The identity of a helper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The [version](speed_bump_abi::control_block::VERSION) of its control block.
+    /// The [version](speed_bump_abi::control_block::VERSION) of the helper's control block.
     pub version: u32,
-    /// The hash of the image that the linker made.
+    /// The hash that the linker made of the image.
     pub build_id: Vec<u8>,
 }
 
-/// Why the identity of an image could not be read.
+/// Why we could not read the identity of an image.
 #[derive(Debug, Error)]
 pub enum ImageError {
     /// The file is not an ELF file, or is damaged.

@@ -31,7 +31,7 @@ pub(super) enum Execution {
 
 /// A memory file.
 pub(super) struct MemoryFile {
-    /// The number of its descriptor in the process.
+    /// The number of the file's descriptor in the process.
     pub(super) in_process: u64,
     pub(super) here: File,
 }
@@ -73,7 +73,7 @@ impl MemoryFile {
             // The program itself has put another file there.
             Ok(Err(found)) => Err(InjectError::NotOurs { pid, descriptor: in_process, found }),
             Err(source) => {
-                // Ignores an error here, as the first failure is reported.
+                // We ignore an error here, because we report the first failure.
                 let _ = close(thread, in_process);
                 Err(system(process, "taking a memory file (pidfd_getfd)", source))
             }

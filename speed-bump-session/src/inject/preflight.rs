@@ -37,7 +37,7 @@ pub(super) fn check(process: &Process) -> Result<(), InjectError> {
     Ok(())
 }
 
-/// As [`check`], for a process that we already trace and that is stopped.
+/// Like [`check`], for a process that we already trace and that is stopped.
 pub(super) fn check_traced(process: &Process) -> Result<(), InjectError> {
     let pid = process.pid();
     if let Some(machine) = arch::UNSUPPORTED {
@@ -59,8 +59,8 @@ pub(super) fn check_traced(process: &Process) -> Result<(), InjectError> {
     Ok(())
 }
 
-/// Checks that the kernel allows us the system calls that we make ourselves. These calls have no effect:
-/// there is no such thread, and no such descriptor.
+/// Checks that the kernel allows us the system calls that we make ourselves. These calls have no effect,
+/// because the thread and the descriptor that they name do not exist.
 fn check_own_calls(process: &Process) -> Result<(), InjectError> {
     let pid = process.pid();
     let refused = |call| move |error| InjectError::CallRefused { pid, call, error };

@@ -22,7 +22,7 @@ const FAULTS: [i32; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
 /// How long a system call that does not block may take: much longer than it ever takes normally.
 const SYSTEM_CALL_LIMIT: Duration = Duration::from_secs(5);
-/// If the thread still works, and does not wait for a lock, its limit is multiplied by this.
+/// If the thread still works, and does not wait for a lock, we multiply its limit by this.
 const PATIENCE: u32 = 5;
 
 /// The thread's state, to be restored later.
@@ -56,7 +56,7 @@ pub(super) struct Borrowed<'p> {
     code: arch::Code,
     memory: &'p AddressSpace,
     place: Place,
-    /// What we make it do.
+    /// What we make the thread do.
     stage: Stage,
     /// Signals that came meanwhile although most are blocked. The process gets them later.
     held: Vec<i32>,
@@ -88,8 +88,8 @@ impl<'p> Borrowed<'p> {
         matches!(self.place, Place::LeavingKernel | Place::AtSystemCall)
     }
 
-    /// Makes the thread make a system call that does not block. An error number is returned as a negative
-    /// value, as the kernel does.
+    /// Makes the thread make a system call that does not block. Returns an error number as a negative value,
+    /// like the kernel.
     pub(super) fn system_call(
         &mut self,
         name: &'static str,
@@ -107,7 +107,7 @@ impl<'p> Borrowed<'p> {
         Ok(arch::result(&registers))
     }
 
-    /// As [`Borrowed::system_call`], but returns an error number as an error.
+    /// Like [`Borrowed::system_call`], but returns an error number as an error.
     pub(super) fn checked_system_call(
         &mut self,
         name: &'static str,
@@ -122,7 +122,8 @@ impl<'p> Borrowed<'p> {
         })
     }
 
-    /// Makes the thread call a function with two integer arguments. Returns the low half of its result.
+    /// Makes the thread call a function with two integer arguments. Returns the low half of the function's
+    /// result.
     pub(super) fn call(
         &mut self,
         stage: Stage,
@@ -145,8 +146,7 @@ impl<'p> Borrowed<'p> {
             }
             let mut registers = self.registers()?;
             if let Some(result) = arch::function_result(&self.code, &self.frame, &registers) {
-                // The thread must not go back yet, so it makes a call without effect in place of
-                // `rt_sigreturn`.
+                // The thread must not go back yet, so we replace `rt_sigreturn` by a call without effect.
                 arch::replace_call(&self.code, &mut registers, arch::number::CLOSE, u64::MAX);
                 self.set_registers(&registers)?;
                 let deadline = Instant::now() + SYSTEM_CALL_LIMIT;
@@ -241,8 +241,8 @@ impl<'p> Borrowed<'p> {
         let first = self.place == Place::LeavingKernel;
         self.set_registers(&registers)?;
         if first {
-            // Sets the mask after the registers: before, the thread would return through its own state, which
-            // unblocks the signals.
+            // We set the mask after the registers. If we set it first, the thread could return through its
+            // own state, which unblocks the signals.
             let mask = FAULTS.iter().fold(u64::MAX, |mask, signal| mask & !(1 << (signal - 1)));
             let set = self.tracee.set_signal_mask(mask);
             set.map_err(|source| self.failure("blocking signals", source))?;
@@ -250,7 +250,7 @@ impl<'p> Borrowed<'p> {
         Ok(())
     }
 
-    /// Lets the thread run to the next entry or exit of a system call; `None` if the time is over.
+    /// Lets the thread run to the next entry or exit of a system call. Returns `None` if the time is over.
     fn run_to_system_call(&mut self, deadline: Instant) -> Result<Option<()>, InjectError> {
         loop {
             if self.place != Place::Running {
@@ -332,7 +332,7 @@ impl<'p> Borrowed<'p> {
     }
 }
 
-/// Sends the process a signal that we have held back. The process does not see who sent it first.
+/// Sends the process a signal that we have held back. The process does not see who sent the signal first.
 fn resend(process: &Process, signal: i32) {
     let Some(signal) = rustix::process::Signal::from_named_raw(signal) else { return };
     // This fails only if the process has ended.

@@ -39,8 +39,8 @@ pub(super) struct Resident {
 pub(super) struct Residents {
     /// The helper of the same build as ours, if any.
     pub(super) ours: Option<Resident>,
-    /// How many helpers there are, of any build. We leave other builds alone: if its session is over, a
-    /// helper does nothing, and ours is loaded beside it.
+    /// How many helpers there are, of any build. We leave helpers of other builds alone. If such a helper's
+    /// session is over, the helper does nothing, and we load ours beside it.
     pub(super) count: usize,
 }
 
@@ -84,8 +84,8 @@ pub(super) fn is_image(file: &File, image: &[u8]) -> io::Result<bool> {
     Ok(contents == image)
 }
 
-/// Fails if a helper of any version is active in the process: if its block is mapped, and has another state
-/// than "left".
+/// Fails if a helper of any version is active in the process. A helper is active if its block is mapped, and
+/// has another state than "left".
 pub(super) fn check_idle(process: &Process) -> Result<(), InjectError> {
     for region in process.regions()? {
         if region.name != "/memfd:speed-bump-control (deleted)" {

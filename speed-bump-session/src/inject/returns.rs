@@ -6,7 +6,7 @@
 //! sends the thread a signal, and because we trace the thread, the signal stops it. The program ignores this
 //! signal by default: if we die meanwhile, the signal has no effect.
 //!
-//! Some words on the stack only look like return addresses. They do no harm: wherever the thread stops, we
+//! Some words on the stack only look like return addresses. These do no harm: wherever the thread stops, we
 //! check again whether it is at a safe point.
 
 use std::{io, time::Instant};
@@ -45,9 +45,9 @@ pub(super) enum Waited {
     Gone,
 }
 
-/// Lets a stopped thread run until it returns to the interpreter. `unusable`: signals that the thread blocks
-/// or that have a handler, a bit for each. `turn`: how often we have waited for this thread before; each time
-/// we try other addresses.
+/// Lets a stopped thread run until it returns to the interpreter. `unusable` has one bit for each signal that
+/// the thread blocks or that has a handler. `turn` is how often we have waited for this thread before: each
+/// time we try other addresses.
 pub(super) fn wait(
     tracee: &Tracee,
     stack: VirtualAddress,
@@ -59,7 +59,7 @@ pub(super) fn wait(
 ) -> io::Result<Waited> {
     let Some(signal) = breakpoint::harmless_signal(unusable) else { return Ok(Waited::Late(0)) };
     let places = places(stack, code, memory, turn);
-    // The breakpoints are removed when the thread is stopped again, and also if this tool dies.
+    // We remove the breakpoints when the thread is stopped again. The kernel removes them if this tool dies.
     let set = |place: &VirtualAddress| breakpoint::announce_once(tracee.thread(), *place, signal).ok();
     let breakpoints: Vec<_> = places.iter().filter_map(set).collect();
     if breakpoints.is_empty() {
@@ -98,7 +98,8 @@ pub(super) fn wait(
     })
 }
 
-/// Addresses in the interpreter to which the thread may return, the innermost first: one for each breakpoint.
+/// The addresses in the interpreter to which the thread may return, the innermost first. There is one for
+/// each breakpoint.
 ///
 /// A function may have left return addresses in memory that later functions use as their buffers. So if the
 /// innermost addresses led nowhere, we try the next ones, and after the last ones we begin again.

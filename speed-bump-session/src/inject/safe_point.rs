@@ -17,10 +17,12 @@ use crate::{
     units::VirtualAddress,
 };
 
-/// How much stack a thread must have left in bytes: dlopen takes some KiB, the signal frame up to 12 KiB.
+/// How much stack a thread must have left, in bytes. dlopen takes some KiB, and the signal frame takes up to
+/// 12 KiB.
 pub(super) const STACK_BYTES: u64 = 48 << 10;
 
-/// Results of an interrupted call that mean that the kernel repeats or continues it (include/linux/errno.h).
+/// If an interrupted call has one of these results, the kernel repeats or continues the call
+/// (include/linux/errno.h).
 const RESTARTED: std::ops::RangeInclusive<i64> = -516..=-512;
 
 /// The mappings of a process at the time of an attempt.
@@ -54,8 +56,8 @@ pub(super) struct SafePoint {
     pub(super) registers: Registers,
 }
 
-/// Checks whether a stopped thread is at a safe point. `handles`: signals that have a handler and that the
-/// thread blocks now.
+/// Checks whether a stopped thread is at a safe point. `handles` are the signals that have a handler and that
+/// the thread blocks now.
 pub(super) fn judge(
     registers: &Registers,
     code: &CodeRegions<'_>,

@@ -16,7 +16,7 @@ use filter::{Action, Call, Verdict};
 
 /// `SECCOMP_MODE_FILTER`, as in /proc/PID/status.
 const FILTER: u32 = 2;
-/// The most filters of a process: together they have at most 32,768 instructions (`MAX_INSNS_PER_PATH`), and
+/// The most filters of a process. Together they have at most 32,768 instructions (`MAX_INSNS_PER_PATH`), and
 /// each has at least one.
 const FILTERS: usize = 32_768;
 
@@ -97,8 +97,8 @@ fn check_calls(process: &Process, tracee: &Tracee, calls: &[Planned]) -> Result<
     Err(InjectError::SeccompUnreadable { pid, source: io::ErrorKind::InvalidData.into() })
 }
 
-/// The calls that we, the dynamic loader, the helper and the helper's thread make. Arguments that are not
-/// given may have any value.
+/// The calls that we, the dynamic loader, the helper and the helper's thread make. An argument that this list
+/// does not give may have any value.
 fn planned() -> Vec<Planned> {
     use Need::{MayFail, Works};
     let any = |number: libc::c_long| Call::any(number);
@@ -126,8 +126,8 @@ fn planned() -> Vec<Planned> {
         ("rt_sigprocmask", Works, any(libc::SYS_rt_sigprocmask)),
         ("rt_sigaction", MayFail, any(libc::SYS_rt_sigaction)),
         ("clone3", MayFail, any(libc::SYS_clone3)),
-        // The flags of pthread_create (glibc, sysdeps/unix/sysv/linux/createthread.c; musl has the same and
-        // one more).
+        // The flags of pthread_create (glibc, sysdeps/unix/sysv/linux/createthread.c). musl has the same
+        // flags and one more.
         ("clone of a thread", Works, any(libc::SYS_clone).with(0, 0x003d_0f00)),
         ("set_robust_list", MayFail, any(libc::SYS_set_robust_list)),
         ("rseq", MayFail, any(libc::SYS_rseq)),

@@ -39,8 +39,8 @@ const CODE_LIMIT: u64 = 16 << 20;
 const FILE_LIMIT: u64 = 64 << 20;
 /// How many bytes we search at a time: the pieces of code are mostly near the start.
 const PIECE_BYTES: u64 = 64 << 10;
-/// How many bytes two parts overlap, as a piece of code may lie across their border. Pieces are shorter than
-/// this.
+/// How many bytes two parts overlap. A piece of code may lie across their border, and pieces are shorter than
+/// this overlap.
 const OVERLAP_BYTES: u64 = 16;
 
 /// Finds `dlopen` and the pieces of code.
@@ -95,8 +95,8 @@ pub(super) fn bias(file: &MappedFile, elf: &ElfFile) -> Option<crate::elf::LoadB
     elf.segments().bias_of_mapping(range.start, range.offset, true)
 }
 
-/// The address of a function that a file exports, as in its headers. We do not read other symbol tables: they
-/// are long, and dynamic linking only uses exported symbols.
+/// The address of a function that a file exports, as in the file's headers. We do not read other symbol
+/// tables: they are long, and dynamic linking only uses exported symbols.
 pub(crate) fn exported<'data, R: object::ReadRef<'data>>(data: R, name: &str) -> Option<VirtualAddress> {
     let file = ElfFile64::<LittleEndian, R>::parse(data).ok()?;
     let symbols = file.elf_dynamic_symbol_table();

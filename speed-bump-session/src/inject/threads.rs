@@ -1,4 +1,4 @@
-//! Chooses the thread to borrow, and reports why others were not borrowed.
+//! Chooses the thread to borrow, and reports why we did not borrow others.
 
 use std::{collections::HashMap, fmt};
 
@@ -30,7 +30,7 @@ pub(super) enum Suits {
 }
 
 /// The threads that may be suitable, the best first. Leaves out threads that wait in a call that must not be
-/// interrupted, and threads with too little stack: we do not even stop these. `regions` are the mappings of
+/// interrupted, and threads with too little stack. We do not even stop these. `regions` are the mappings of
 /// the process.
 pub(super) fn candidates(process: &Process, regions: &[Region], tried: &mut Tried) -> Vec<Candidate> {
     let threads = process.thread_ids().unwrap_or_default();
@@ -64,7 +64,7 @@ pub(super) fn candidates(process: &Process, regions: &[Region], tried: &mut Trie
     found
 }
 
-/// Decides which threads to stop next. Threads that were stopped in vain come last. So if there are many
+/// Decides which threads to stop next. Threads that we stopped in vain come last. So if there are many
 /// threads, we do not stop the same few again and again.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
@@ -98,15 +98,15 @@ pub(super) struct WaitingCall {
     pub(super) stack: VirtualAddress,
 }
 
-/// The system call in which a thread waits, from /proc/PID/task/TID/syscall; `None` if it runs.
+/// The system call in which a thread waits, from /proc/PID/task/TID/syscall; `None` if the thread runs.
 pub(super) fn waits_in(process: &Process, thread: Pid) -> Option<WaitingCall> {
     WaitingCall::parse(&super::task::file(process, thread, "syscall")?)
 }
 
 impl WaitingCall {
-    /// The file has: number, six arguments, stack pointer, instruction pointer. Outside of calls, it has the
-    /// text `running`, or the number -1. Documentation/filesystems/proc.rst does not describe it; the source
-    /// is fs/proc/base.c, `proc_pid_syscall`.
+    /// The file has: number, six arguments, stack pointer, instruction pointer. If the thread is in no call,
+    /// the file has the text `running`, or the number -1. Documentation/filesystems/proc.rst does not
+    /// describe the file; the source is fs/proc/base.c, `proc_pid_syscall`.
     fn parse(text: &[u8]) -> Option<Self> {
         let mut fields = str::from_utf8(text).ok()?.split_whitespace();
         let number = fields.next()?.parse().ok()?;
@@ -133,13 +133,13 @@ pub enum Unsuitable {
     Loader,
     /// The thread may be handling a signal.
     Handler,
-    /// The thread got a signal before it was borrowed.
+    /// The thread got a signal before we borrowed it.
     Signal,
     /// The thread has too little stack left.
     Stack,
     /// The thread did not stop in time: it waits uninterruptibly.
     Stuck,
-    /// The thread has ended, or cannot be traced.
+    /// The thread has ended, or we cannot trace it.
     Gone,
 }
 
@@ -150,12 +150,12 @@ impl Unsuitable {
     }
 }
 
-/// Why no thread was borrowed, for a message.
+/// Why we borrowed no thread, for a message.
 #[derive(Clone, Debug, Default)]
 pub struct Tried {
     /// The number of threads of the process.
     pub threads: usize,
-    /// How often a thread could not be borrowed, by reason.
+    /// How often we could not borrow a thread, by reason.
     pub unfit: Vec<(Unsuitable, u32)>,
 }
 
@@ -227,9 +227,9 @@ mod tests {
         for _ in 0..4 {
             seen.extend(turns.next(all.clone(), 8).iter().map(|one| one.thread.get()));
         }
-        // The threads come best first, each of them once, and then from the beginning again.
+        // The best thread comes first. Each thread comes once, and then they come again from the beginning.
         assert_eq!(seen, (2..=30).chain([1, 2, 3]).collect::<Vec<_>>());
-        // A new thread is stopped at once, and a thread that has ended is forgotten.
+        // We stop a new thread at once, and forget a thread that has ended.
         assert_eq!(turns.next(vec![waiting(4), waiting(31)], 1), [waiting(31)]);
         assert_eq!(turns.stopped.len(), 2);
     }

@@ -1,5 +1,5 @@
-//! The checks before a thread is borrowed. Every injection makes them, and so does a trial whether an
-//! injection would be tried.
+//! The checks before we borrow a thread. Every injection makes these checks. A trial makes them, too, to find
+//! out whether we would try an injection.
 
 use super::{
     InjectError, address_space::AddressSpace, addresses, filters, headroom, image::IMAGE, injectable::Image,
@@ -29,7 +29,7 @@ impl Ready {
         step_times.step_done("preflight");
         let parsed = Image::parse(image)?;
         step_times.step_done("image");
-        // Opens the memory before anything is learned about the program, so that all facts are about this
+        // We open the memory before we learn anything about the program, so that all facts are about this
         // program.
         let memory = AddressSpace::open(process)?;
         let symbols = symbols::find(process)?;
@@ -44,24 +44,25 @@ impl Ready {
 /// The result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trial {
-    /// Nothing forbids injecting. Whether a thread reaches a safe point is only known when it is tried.
+    /// Nothing forbids injecting. Only an injection shows whether a thread reaches a safe point.
     Passed,
-    /// As `Passed`, but the seccomp filters are unknown: all threads wait in calls whose interruption the
-    /// program would notice.
+    /// Nothing that we know forbids injecting. We cannot see the seccomp filters: all threads wait in calls,
+    /// and the program would notice an interruption of these calls.
     FiltersUnseen,
 }
 
 /// Does the first steps of an injection, and changes nothing. If the process runs under a seccomp filter,
-/// stops one of its threads for less than a millisecond, as the kernel only shows the filters of stopped
-/// threads.
+/// this stops one of its threads for less than a millisecond, because the kernel only shows the filters of
+/// stopped threads.
 ///
 /// # Errors
 /// Injecting would be refused, for this reason.
 pub fn would_try(process: &Process) -> Result<Trial, InjectError> {
     Ready::look(process, IMAGE, true, &mut StepTimes::start())?;
-    // This is dropped when the following thread has ended, and has detached from everything that it traced.
+    // We drop the watchdog when the following thread has ended, and has detached from everything that it
+    // traced.
     let _watchdog = Watchdog::start();
-    // We trace on a thread of our own, since the kernel detaches everything that a thread traces when that
+    // We trace on a thread of our own, because the kernel detaches everything that a thread traces when that
     // thread ends.
     let judged = std::thread::scope(|scope| match scope.spawn(|| filters::judge(process)).join() {
         Ok(result) => result,

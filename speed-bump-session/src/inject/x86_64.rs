@@ -1,7 +1,8 @@
 //! x86-64: the meaning of registers, and how to make a stopped thread run a function or a system call.
 //!
 //! Everything that we make a thread run ends in `rt_sigreturn`, on a frame with the thread's own state. While
-//! we trace the thread, it never gets there. If we are killed, it returns to its own work that way.
+//! we trace the thread, it never gets there. If someone kills us, the thread returns to its own work through
+//! this frame.
 
 mod frame;
 mod return_address;
@@ -40,7 +41,7 @@ const KEEP_RESULT: [(&[u8], Keeper); 5] = [
     (&[0x92, 0xc3], Keeper::Rdx),
 ];
 
-/// The register to which a function's result is moved.
+/// The register to which we move a function's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeper {
     Rbx,
@@ -112,8 +113,8 @@ pub(super) fn position(registers: &Registers) -> (VirtualAddress, VirtualAddress
     (VirtualAddress(registers.rip), VirtualAddress(registers.rsp))
 }
 
-/// The system call from which the thread was about to return; `None` if it was stopped between two
-/// instructions of its own.
+/// The system call from which the thread was about to return. Returns `None` if the thread was stopped
+/// between two instructions of its own.
 pub(super) fn interrupted_call(registers: &Registers) -> Option<InterruptedCall> {
     (registers.orig_rax.cast_signed() >= 0).then_some(InterruptedCall {
         number: registers.orig_rax,
@@ -165,7 +166,7 @@ pub(super) fn function_call(
     let mut registers = frame.base();
     registers.rip = function.0;
     registers.rsp = frame.context().0 - 16;
-    // The number of vector registers that hold arguments. Functions with variable arguments read it.
+    // The number of vector registers that hold arguments. Functions with variable arguments read this number.
     registers.rax = 0;
     [registers.rdi, registers.rsi] = arguments;
     (registers, [code.keep_result.0, code.signal_return.0])
@@ -176,7 +177,8 @@ pub(super) fn result(registers: &Registers) -> i64 {
     registers.rax.cast_signed()
 }
 
-/// The result of a function, when the thread is about to enter `rt_sigreturn` after it; `None` elsewhere.
+/// The result of a function, when the thread is about to enter `rt_sigreturn` after the function. Returns
+/// `None` elsewhere.
 pub(super) fn function_result(code: &Code, frame: &Frame, registers: &Registers) -> Option<u32> {
     let there = registers.rip == code.signal_return_end.0
         && registers.rsp == frame.context().0
@@ -192,8 +194,8 @@ pub(super) fn function_result(code: &Code, frame: &Frame, registers: &Registers)
     there.then_some(kept as u32)
 }
 
-/// Makes the thread make another system call in place of the one that it is about to enter. Afterwards it is
-/// about to enter `rt_sigreturn` again.
+/// The thread is about to enter a system call. Replaces this call by another one. After the other call, the
+/// thread is again about to enter `rt_sigreturn`.
 pub(super) fn replace_call(code: &Code, registers: &mut Registers, number: u64, argument: u64) {
     registers.orig_rax = number;
     registers.rdi = argument;

@@ -1,4 +1,4 @@
-//! A program on its way to its entry point, where it is to stop.
+//! A program on its way to its entry point, where we want it to stop.
 //!
 //! At the entry point, a hardware breakpoint sends the program a signal. Because we trace the program, the
 //! signal stops it. Programs ignore this signal by default, and just after an exec a program has no handler
@@ -25,7 +25,7 @@ use crate::{
 /// How long we wait for a signal that is pending for a stopped process.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// A process between its exec and its entry point. Dropping this removes the breakpoint.
+/// A process between its exec and its entry point. When this value is dropped, the breakpoint is removed.
 #[derive(Debug)]
 pub(super) struct Approach {
     process: Process,
@@ -38,7 +38,7 @@ impl Approach {
     /// Makes the program that the process executes stop at its entry point.
     ///
     /// # Errors
-    /// The program cannot be made to stop, has ended, or has an unknown entry point.
+    /// We cannot make the program stop, it has ended, or we do not know its entry point.
     pub(super) fn begin(tracee: &Tracee) -> io::Result<Self> {
         let process = Process::open(tracee.thread()).map_err(io::Error::other)?;
         let blocked = process.status().map_err(io::Error::other)?.signals.blocked;
@@ -82,7 +82,7 @@ impl Approach {
         settled.ok_or_else(|| io::ErrorKind::TimedOut.into())
     }
 
-    /// Ends the approach, as the program is at its entry point.
+    /// Ends the approach, because the program is at its entry point.
     pub(super) fn arrive(self) -> Process {
         self.process
     }

@@ -1,7 +1,8 @@
-//! Follows a process from an exec to the entry point of its program. The process was seized on the way.
+//! Follows a process from an exec to the entry point of its program. We seized the process on the way.
 //!
-//! If it was seized in time, it stops at the exec, and then certainly at its entry point. If it was seized a
-//! moment later, it has started: then it may stop at its entry point, or may be past it already.
+//! If we seized the process in time, it stops at the exec, and then certainly at its entry point. If we
+//! seized it a moment later, it has started. Then it may stop at its entry point, or may be past that point
+//! already.
 
 use std::{
     io,
@@ -18,24 +19,25 @@ use crate::{
     units::Pid,
 };
 
-/// How long we wait for a process that was held to stop at its exec. This is short, as a process that was not
-/// held needs its breakpoint soon.
+/// How long we wait for a process that was held to stop at its exec. This time is short, because a process
+/// that was not held needs its breakpoint soon.
 const HELD: Duration = Duration::from_micros(50);
-/// How long a process that had started may take to its entry point. After that, we conclude that it is past
-/// it.
+/// How long a process that had started may take to its entry point. After this time, we conclude that the
+/// process is past that point.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The end of the way.
 pub(super) enum Came {
     /// The process is stopped at its entry point.
     ToEntry(Process, Tracee),
-    /// The process runs and is no longer traced: it was past its entry point, or could not be stopped there.
+    /// The process runs, and we no longer trace it: it was past its entry point, or we could not stop it
+    /// there.
     Past(String),
-    /// The process runs and is no longer traced: it need not stop, or we gave up.
+    /// The process runs, and we no longer trace it: it need not stop, or we gave up.
     Left,
     /// The process has ended.
     ToItsEnd {
-        /// Whether it would certainly have stopped at its entry point.
+        /// Whether the process would certainly have stopped at its entry point.
         is_certain: bool,
     },
 }
@@ -135,7 +137,7 @@ pub(super) fn to_entry(
             _ => tracee.resume(Resume::Freely, signal),
         };
         match resumed {
-            // The process was killed. The next wait returns its end.
+            // Someone killed the process. The next wait returns its end.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             resumed => resumed?,
         }

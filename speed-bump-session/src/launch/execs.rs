@@ -1,13 +1,14 @@
-//! Catches the processes that the command starts, each when it executes a program.
+//! Catches each process that the command starts when the process executes a program.
 //!
 //! At the exec, a BPF program reports the process, and holds it for a few milliseconds at most. Our threads
 //! wait for this report. One of them seizes the process, which ends the hold: the kernel then has the process
-//! stopped at the exec. Only the thread that seized a process can follow it (`caught`). So this thread does
-//! that, and a new one waits in its place.
+//! stopped at the exec. Only the thread that seized a process can follow it (`caught`). So this thread
+//! follows the process, and a new thread waits in its place.
 //!
-//! A held process uses a processor, and everything else that should run there waits. So each waiting thread
-//! is restricted to its own processors, and there is one more waiting thread than processes that can be held
-//! at the same time. A process that is not caught in time runs on, and is reported as well.
+//! A held process uses a processor, and everything else that should run there waits. So we restrict each
+//! waiting thread to its own processors. There is one more waiting thread than the number of processes that
+//! we can hold at the same time. If we do not catch a process in time, the process runs on, and we report it
+//! as well.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -44,25 +45,26 @@ use crate::{
 };
 
 /// The longest hold of a process. With real-time priority, a waiting thread nearly always comes within 0.1
-/// ms: on a virtual machine with neighbours, 2 ms were too short for one exec in several hundred. Without
-/// real-time priority, and if all processors are busy, it may take longer than this.
+/// ms. On a virtual machine with neighbours, 2 ms were too short for one exec in several hundred. Without
+/// real-time priority, and if all processors are busy, the thread may take longer than this hold.
 const HOLD: Nanos = Nanos(10_000_000);
 /// The most threads that wait.
 const WAITING: usize = 4;
-/// How often the threads check whether they are still needed.
+/// How often the threads check whether someone still needs them.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// What became of a process that executed a program.
 #[derive(Debug)]
 pub(crate) enum Executed {
-    /// The process is a CPython, and is held at its entry point. If this is dropped, it goes on.
+    /// The process is a CPython, and we hold it at its entry point. If this value is dropped, the process
+    /// goes on.
     AtEntry(StoppedProgram),
     /// The process runs. Either it is not a CPython, or we need not hold it.
     Runs {
         /// PID of the process that executed a program.
         pid: Pid,
     },
-    /// The process was not stopped at its entry point. The process runs, or has ended.
+    /// We did not stop the process at its entry point. The process runs, or has ended.
     Late {
         /// PID of the process that executed a program.
         pid: Pid,
@@ -76,7 +78,7 @@ pub(crate) enum Executed {
 /// The source of these reports.
 pub(crate) type Executions = UnboundedReceiver<Executed>;
 
-/// The threads that wait for execs. Dropping this ends them.
+/// The threads that wait for execs. Dropping this value ends them.
 #[derive(Debug)]
 pub(crate) struct Execs {
     shared: Arc<Shared>,
@@ -143,7 +145,8 @@ impl Execs {
         Ok((execs, executions))
     }
 
-    /// Sets the PID of the command, which is our own child. Must be called before the command runs.
+    /// Sets the PID of the command, which is our own child. The caller must call this before the command
+    /// runs.
     pub(crate) fn set_command(&self, pid: Pid) {
         self.shared.command.store(pid.get(), Ordering::Release);
     }
@@ -175,7 +178,7 @@ impl Shared {
             // We also check again after an error or a timeout.
             let _ = poll(&mut ready, Some(&LOOK_EVERY));
             while let Some(pid) = self.next() {
-                // Seizes the process before anything else, as it may be held.
+                // We seize the process before we do anything else, because it may be held.
                 let our_child = pid.get() == self.command.load(Ordering::Acquire);
                 let tracee = match Tracee::seize_for_exec(pid, our_child) {
                     Ok(tracee) => tracee,
@@ -217,7 +220,7 @@ impl Shared {
         self.tell(Executed::Runs { pid });
     }
 
-    /// Reports a process that was not stopped at its entry point. Inspects it first, while it may still
+    /// Reports a process that did not stop at its entry point. Inspects the process first, while it may still
     /// exist.
     fn tell_late(&self, pid: Pid, why: String) {
         let looked_at = || {
@@ -264,7 +267,7 @@ impl Shared {
                 let open = file.open(process).ok();
                 let found =
                     open.and_then(|open| interpreter::identify(open.file(), &file.path_in_process).ok());
-                // If the process has ended, the file could not be read, and we know nothing about it.
+                // If the process has ended, we could not read the file, and know nothing about the file.
                 let Some(found) = found else { return false };
                 self.pythons().insert(file.identity, found.is_some());
                 found.is_some()

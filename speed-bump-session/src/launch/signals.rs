@@ -1,8 +1,8 @@
-//! Passes signals on to the command if they are meant for it.
+//! Passes signals on to the command if they are meant for the command.
 //!
 //! A terminal sends its signals also to the command, which is in our process group. We do not pass these on,
-//! so that none comes twice. We do not hold SIGTSTP: a terminal stops us together with the command, and
-//! continues us together.
+//! so that no signal comes twice. We do not hold SIGTSTP: a terminal stops us together with the command, and
+//! continues us together with it.
 
 use std::{
     io,
@@ -24,10 +24,10 @@ const PASSED: [i32; 8] = [
     libc::SIGWINCH,
     libc::SIGALRM,
 ];
-/// The signals that end a command that has not been started.
+/// The signals that end a command before it starts.
 const FATAL: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// The signal mask with which this tool was started. The command gets the same.
+/// The signal mask that this tool had when it started. The command gets the same mask.
 #[derive(Clone, Copy)]
 pub struct Inherited(libc::sigset_t);
 
@@ -39,15 +39,15 @@ impl Inherited {
     }
 }
 
-/// Signals that are held until they can be passed on.
+/// Signals that we hold until we can pass them on.
 pub struct HeldSignals {
     held: libc::sigset_t,
     inherited: Inherited,
 }
 
 impl HeldSignals {
-    /// Holds the signals from now on, in the calling thread and in the threads that it starts. So it must be
-    /// the only thread.
+    /// Holds the signals from now on, in the calling thread and in the threads that it starts. So the calling
+    /// thread must be the only one.
     pub fn hold() -> Self {
         let mut held = MaybeUninit::<libc::sigset_t>::zeroed();
         let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
@@ -99,7 +99,7 @@ impl HeldSignals {
         thread::Builder::new().name("signals".to_owned()).spawn(pass).map(|_| ())
     }
 
-    /// Waits for the next signal. Also returns whether it came from a terminal.
+    /// Waits for the next signal. Also returns whether the signal came from a terminal.
     fn next(&self) -> Option<(i32, bool)> {
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
         loop {

@@ -57,11 +57,11 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Starts a command with our own standard streams, and with the signal mask with which this tool was
+    /// Starts a command with our own standard streams, and with the signal mask that this tool had when it
     /// started. The command executes its program as soon as we trace it.
     ///
     /// # Errors
-    /// The program could not be executed. No process is left.
+    /// We could not execute the program. No process is left.
     pub fn start(
         command: &[OsString],
         user: Option<&User>,
@@ -86,7 +86,7 @@ impl Launch {
             }
             come_to_the_gate(&say_pid, &wait, parents_end)
         };
-        // SAFETY: the function only makes system calls, with memory that was allocated before the fork.
+        // SAFETY: the function only makes system calls, with memory that we allocated before the fork.
         unsafe { command.pre_exec(prepare) };
         let (told, command_events) = unbounded_channel();
         let gate = Gate { pid, go };
@@ -123,8 +123,8 @@ impl Launch {
     /// The system's error.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         self.detach.request();
-        // While one of our threads traces the command, `waitpid` would also return its stops, and take them
-        // away from that thread. So we wait for the end with a pidfd first.
+        // While one of our threads traces the command, `waitpid` would also return the command's stops, and
+        // take them away from that thread. So we first wait for the end with a pidfd.
         if let Some(pid) = rustix::process::Pid::from_raw(self.pid.get()) {
             let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
             let mut ends = [PollFd::new(&pidfd, PollFlags::IN)];
@@ -134,8 +134,8 @@ impl Launch {
     }
 }
 
-/// Is called in the child: sends its PID, and waits until it is traced. If its parent ends meanwhile, the
-/// child ends too.
+/// Runs in the child: sends the child's PID, and waits until we trace the child. If the child's parent ends
+/// meanwhile, the child ends too.
 fn come_to_the_gate(mut say_pid: &PipeWriter, mut wait: &PipeReader, parents_end: RawFd) -> io::Result<()> {
     say_pid.write_all(&rustix::process::getpid().as_raw_nonzero().get().to_ne_bytes())?;
     // SAFETY: this descriptor is the child's copy. The descriptor's owner is a thread of the parent, which

@@ -72,7 +72,7 @@ fn serve(
                 progress = match Approach::begin(&tracee) {
                     Ok(approach) => Progress::Starts(approach),
                     Err(error) => {
-                        // Detaches first, as other threads of ours will trace the command.
+                        // We detach first, because other threads of ours will trace the command.
                         tracee.detach(0)?;
                         let _ = command_events.send(CommandEvent::NotHeld(error.to_string()));
                         return Ok(());
@@ -110,7 +110,7 @@ fn serve(
             }
         };
         match tracee.resume(Resume::Freely, signal) {
-            // The process was killed. The next wait returns its end.
+            // Someone killed the process. The next wait returns its end.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             resumed => resumed?,
         }
@@ -130,8 +130,8 @@ fn let_go(tracee: Tracee, progress: Progress) -> io::Result<()> {
     tracee.detach(signal)
 }
 
-/// Reports that the program is at its entry point, and executes the order that it gets. `None`: the program
-/// is no longer traced.
+/// Reports that the program is at its entry point, and executes the order that it gets. Returns `None` if we
+/// no longer trace the program.
 pub(super) fn at_entry(
     process: Process,
     tracee: Tracee,

@@ -51,7 +51,7 @@ impl User {
         let mut entry = MaybeUninit::<libc::passwd>::zeroed();
         let mut texts: Vec<libc::c_char> = vec![0; TEXT_BYTES];
         let mut found = ptr::null_mut();
-        // SAFETY: all pointers are valid for the call, and the length is that of the buffer.
+        // SAFETY: all pointers are valid for the call, and the length is the length of the buffer.
         let error = unsafe {
             libc::getpwnam_r(
                 text.as_ptr(),
@@ -68,7 +68,7 @@ impl User {
         if found.is_null() {
             return Err(unknown());
         }
-        // SAFETY: the call has found an entry, so it has filled it in.
+        // SAFETY: the call has found an entry, and has filled in this structure.
         let entry = unsafe { entry.assume_init() };
         // SAFETY: this is a C string in the buffer, which still exists.
         let home = unsafe { CStr::from_ptr(entry.pw_dir) };
@@ -91,7 +91,7 @@ impl User {
     /// system calls.
     pub(super) fn become_it(&self) -> io::Result<()> {
         let done = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-        // SAFETY: the length is that of the list. The other calls take numbers only.
+        // SAFETY: the length is the length of the list. The other calls take numbers only.
         unsafe {
             done(libc::setgroups(self.groups.len(), self.groups.as_ptr()))?;
             done(libc::setgid(self.group))?;

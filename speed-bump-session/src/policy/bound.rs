@@ -12,8 +12,9 @@ use crate::units::Nanos;
 ///
 /// Over any stretch of time, the delays of a thread take at most the share of this stretch plus the share of
 /// one window. No delay is longer than the share of one window. Helper and BPF programs count separately: if
-/// both delay functions in one thread (Python and native ones), it may lose twice as much. Delays count in
-/// the thread's own time: if something else keeps the thread from running during a delay, it loses more.
+/// both delay functions in one thread (Python and native ones), the thread may lose twice as much. We count
+/// delays in the thread's own time: if something else keeps the thread from running during a delay, the
+/// thread loses more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayBound {
     /// The share, as in [`Bound::share`].
@@ -44,7 +45,7 @@ impl DelayBound {
         if window.is_zero() {
             return Err(BoundError::Window);
         }
-        // Rounds down. The least value is 1, as 0 would mean that there is no bound.
+        // Rounds down. The least value is 1, because 0 would mean that there is no bound.
         let parts = ((share * Bound::ONE as f64) as u64).max(1);
         Ok(Self { share: parts, window: Nanos::from(window) })
     }

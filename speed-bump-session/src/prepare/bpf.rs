@@ -31,8 +31,8 @@ pub struct BpfPlans {
     pub resolver: Resolver,
     /// Empty for a command that has not been started.
     pub processes: Vec<(Process, Plan)>,
-    /// Whether descendants of these processes have Python functions that can be made visible. `false` if this
-    /// was not checked.
+    /// Whether descendants of these processes have Python functions that we can make visible. `false` if we
+    /// did not check this.
     pub python_in_children: bool,
 }
 
@@ -101,7 +101,7 @@ pub struct PreparedCommand {
 }
 
 impl Prepared {
-    /// As [`Prepared::of_processes`], for a command that has not been started: prepares what needs no
+    /// Like [`Prepared::of_processes`], for a command that has not been started: prepares what needs no
     /// process.
     ///
     /// # Errors
@@ -136,8 +136,8 @@ fn kinds(request: &Request, policies: &PolicyTable, planned: &[Planned]) -> BTre
     sites.chain(stubs).chain(exits.map(|exit| exit.kind)).collect()
 }
 
-/// Adds the descendants, as the session will cover them too. Leaves out those that have ended or cannot be
-/// read.
+/// Adds the descendants, because the session will cover them too. Leaves out descendants that have ended or
+/// that we cannot read.
 fn add_descendants(
     request: &Request,
     resolver: &Resolver,

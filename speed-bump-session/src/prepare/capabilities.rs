@@ -1,4 +1,4 @@
-//! Refuses what the chosen engine does not support, before anything is changed.
+//! Refuses what the chosen engine does not support, before we change anything.
 
 use super::{PrepareError, Request};
 use crate::{

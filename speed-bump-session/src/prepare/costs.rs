@@ -1,5 +1,5 @@
-//! The costs of probes and signals on this machine. Costs from an earlier session are checked; others are
-//! measured now. Nothing is measured if helpers do all the work.
+//! The costs of probes and signals on this machine. We check costs from an earlier session, and measure
+//! others now. We measure nothing if helpers do all the work.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -18,20 +18,20 @@ use crate::{
     targets::{TargetKind, Targets},
 };
 
-/// The costs of one session, while it is being prepared.
+/// The costs of one session, while we prepare it.
 pub(super) struct SessionCosts {
     kept: KeptCosts,
-    /// Whether the costs come from an earlier session, so that they must be checked.
+    /// Whether the costs come from an earlier session, so that we must check them.
     is_kept: bool,
     began: Reading,
 }
 
 impl SessionCosts {
-    /// Checks that this machine can attach at all, and makes a resolver with the costs that are known.
+    /// Checks that this machine can attach at all, and makes a resolver with the known costs.
     ///
     /// # Errors
-    /// Nothing can be attached here, the requested engine needs a helper and the user forbids it, or the
-    /// machine could not be measured.
+    /// We can attach nothing here, the requested engine needs a helper and the user forbids helpers, or we
+    /// could not measure the machine.
     pub(super) fn begin(
         request: &Request,
         targets: &Arc<Targets>,
@@ -68,7 +68,7 @@ impl SessionCosts {
     /// any.
     ///
     /// # Errors
-    /// The machine could not be measured, or signals are requested and cannot be sent.
+    /// We could not measure the machine, or the user requests signals and we cannot send them.
     pub(super) fn finish(
         self,
         request: &Request,
@@ -92,7 +92,7 @@ impl SessionCosts {
         Ok(())
     }
 
-    /// Checks the costs, and measures again what has changed. Returns whether anything has changed.
+    /// Checks the costs, and measures each cost again that has changed. Returns whether a cost has changed.
     fn check(
         &self,
         table: &mut CostTable,
@@ -121,7 +121,7 @@ pub fn measure(kernel: &KernelFacts, kept: &KeptCosts) -> Result<CostTable, Cali
     Ok(table)
 }
 
-/// Measures during a session that needs probes unexpectedly, because a helper could not be loaded.
+/// Measures during a session that needs probes unexpectedly, because we could not load a helper.
 fn measure_late(form: Form, kept: &KeptCosts) -> CostTable {
     match calibrate::measure_form(form) {
         Ok(table) => {
@@ -163,7 +163,7 @@ pub(super) fn likely_kinds(
     if needs_probes(request, targets, policies) { SiteKind::ALL.into() } else { BTreeSet::new() }
 }
 
-/// Where the kernel keeps what sending signals needs; `None` if no signals will be sent.
+/// Where the kernel keeps what sending signals needs; `None` if we will send no signals.
 ///
 /// # Errors
 /// Signals are requested and cannot be sent.
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(kinds(&|request| request.times_later = true), all);
         assert_eq!(kinds(&|request| request.allow_empty = true), all);
         let by_helper = EngineChoice::Only(EngineKind::Helper);
-        // Programs that follow children are loaded, so native targets can be added.
+        // The programs that follow children are loaded, so the user can add native targets.
         let alone = |children| {
             kinds(&move |request: &mut Request| {
                 (request.times_later, request.engine, request.children) = (true, by_helper, children);

@@ -1,4 +1,4 @@
-//! The reasons why a session could not be prepared.
+//! The reasons why we could not prepare a session.
 
 use super::notice::SelectsNothing;
 use crate::{
@@ -12,14 +12,14 @@ use crate::{
     units::Pid,
 };
 
-/// Why a session could not be prepared. Nothing was attached.
+/// Why we could not prepare a session. Nothing was attached.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrepareError {
     /// The targets cannot be used.
     #[error(transparent)]
     Targets(#[from] TargetsError),
-    /// A process cannot be a target, or cannot be read.
+    /// A process cannot be a target, or we cannot read it.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// We lack privileges.
@@ -28,29 +28,29 @@ pub enum PrepareError {
     /// The kernel lacks something.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// The costs of probes or signals could not be measured.
+    /// We could not measure the costs of probes or signals.
     #[error(transparent)]
     Calibrate(#[from] CalibrateError),
     /// The requested engine needs the helper, which the user forbids.
     #[error("the engine `{0}` needs the helper in the process: let it be loaded, or use the engine `bpf`")]
     WithoutHelper(EngineKind),
-    /// The engine `signal` is requested, and does not work here.
+    /// The user requests the engine `signal`, which does not work here.
     #[error("the engine `signal` does not work here: {0}; use the engine `bpf`")]
     NoSignals(String),
     /// Targets select nothing, and the request does not allow that.
     #[error("{} of the targets select nothing", .0.len())]
     NothingSelected(Vec<SelectsNothing>),
-    /// All targets are Python functions, and no process has Python functions that can be made visible.
+    /// All targets are Python functions, and no process has Python functions that we can make visible.
     #[error("process {pid}: {why}")]
     NoPython {
         /// PID of one of the processes.
         pid: Pid,
         /// Why that process has no visible Python functions.
         why: String,
-        /// What else is known about it.
+        /// What else we know about that process.
         remarks: Vec<String>,
     },
-    /// The engine does not support the request; a line for each reason.
+    /// The engine does not support the request. There is a line for each reason.
     #[error("{}", .0.join("; "))]
     Incapable(Vec<String>),
     /// The kernel module cannot be used.

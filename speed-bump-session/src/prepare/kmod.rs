@@ -26,7 +26,7 @@ use crate::{
 
 /// A process, with the functions that targets select in it.
 pub struct KmodPlan {
-    /// `None` if the module cannot be used and is not needed (when listing).
+    /// `None` if we cannot use the module and do not need it (when listing).
     module: Option<(Module, Records)>,
     resolver: SymbolResolver,
     process: Process,
@@ -87,7 +87,8 @@ impl KmodPlan {
     }
 }
 
-/// Opens the module, if it can be used here. First removes the targets that killed tools have left in it.
+/// Opens the module, if we can use it here. Before that, removes the targets that killed tools have left in
+/// it.
 fn module(
     request: &Request,
     process: &Process,
@@ -109,7 +110,7 @@ fn module(
     Ok((module, records))
 }
 
-/// A notice for each target that selects nothing; under `strict` an error instead.
+/// A notice for each target that selects nothing. With `strict` this is an error instead.
 fn unselected(
     strict: bool,
     resolver: &SymbolResolver,

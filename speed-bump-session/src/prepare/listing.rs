@@ -30,9 +30,9 @@ pub struct Listing<'a> {
 #[derive(Debug, Serialize)]
 struct ProcessListing<'a> {
     pid: Pid,
-    /// The name of the process, or that of its program.
+    /// The name of the process, or of the program that it runs.
     comm: String,
-    /// Why no Python function can be selected, if targets name any.
+    /// Why we can select no Python function, if targets name any.
     python_impossible: Option<&'a str>,
     /// Probe sites in the interpreter. Each serves all Python functions.
     interpreter_sites: Vec<Site<'a>>,
@@ -73,7 +73,8 @@ struct Site<'a> {
     kind: SiteKind,
     /// The least time that a delayed call takes at this site.
     floor_ns: Nanos,
-    /// The least time that a delayed call takes when caches are cold, as after a sleep or much other code.
+    /// The least time that a delayed call takes when caches are cold, for example after a sleep or after much
+    /// other code.
     cold_floor_ns: Nanos,
     /// The time that a call takes at this site without a delay.
     unselected_ns: Nanos,

@@ -21,13 +21,13 @@ use crate::{
 pub(super) struct Planned {
     pub(super) process: Process,
     pub(super) plan: Plan,
-    /// What targets that select nothing could have meant: file and qualified name of functions. Empty if no
-    /// list was requested.
+    /// What targets that select nothing could have meant: file and qualified name of functions. Empty if
+    /// nobody requested a list.
     pub(super) loaded: Vec<(String, String)>,
-    /// Bits of the callers that targets name and that the helper has found; `None` if functions were not
-    /// listed.
+    /// The callers that targets name and that the helper has found, as bits. `None` if we did not list
+    /// functions.
     pub(super) callers_found: Option<u64>,
-    /// Why the process may have more Python functions than were found.
+    /// Why the process may have more Python functions than we found.
     pub(super) unlisted: Vec<&'static str>,
 }
 
@@ -76,14 +76,14 @@ impl Planned {
         if python.any(|(index, _)| !plan.would_select(index))
             || !resolver.targets().without_caller(callers_found).is_empty()
         {
-            // Without names, the user is still told that a target selects nothing.
+            // Without names, we still tell the user that a target selects nothing.
             *names = loaded(process, &program, &interpreters, &setup).unwrap_or_default();
         }
         Ok(notices)
     }
 }
 
-/// The helper's answer is checked: it comes from the target process, which could write anything.
+/// We check the helper's answer: it comes from the target process, which could write anything.
 fn as_planned(function: FoundFunction, resolver: &Resolver) -> Option<PlannedFunction> {
     let target = TargetIndex(function.target);
     resolver.targets().get(target).filter(|target| target.kind == TargetKind::Python)?;

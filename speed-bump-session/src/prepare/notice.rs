@@ -1,4 +1,4 @@
-//! Notices: what the user is told before anything is attached.
+//! Notices: what we tell the user before we attach anything.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use crate::{
 pub enum Notice {
     /// There are no targets, and the request allows that.
     NoTarget(NoTarget),
-    /// The helper was loaded into a process to list its functions, and was unloaded.
+    /// We loaded the helper into a process to list its functions, and unloaded it.
     Looked {
         /// PID of the process.
         pid: Pid,
@@ -27,7 +27,7 @@ pub enum Notice {
         /// The message.
         text: &'static str,
     },
-    /// The helper could not be loaded to list functions.
+    /// We could not load the helper to list functions.
     NotLooked {
         /// PID of the process.
         pid: Pid,
@@ -41,9 +41,9 @@ pub enum Notice {
         /// The process of the tool that runs that session.
         session: Pid,
     },
-    /// A killed tool had left targets in the kernel module: they were removed, or could not be removed.
+    /// A killed tool had left targets in the kernel module. We removed them, or could not remove them.
     Recovered {
-        /// Sentence about what was removed or could not be removed.
+        /// Sentence about what we removed or could not remove.
         text: String,
     },
     /// The kernel module is upstream's.
@@ -64,7 +64,7 @@ pub enum Notice {
         /// The shortest delay at the costliest probe site of the target.
         floor: Nanos,
     },
-    /// A delay is exact for calls that follow each other closely. After a sleep it is below the floor.
+    /// A delay is exact for calls that follow each other closely. After a sleep the delay is below the floor.
     BelowColdFloor {
         /// The target's line.
         line: usize,
@@ -73,16 +73,16 @@ pub enum Notice {
         /// The shortest delay at the costliest probe site of the target when caches are cold.
         floor: Nanos,
     },
-    /// A delay is spun in the kernel, and is so long that it holds up other threads.
+    /// The kernel spins a delay that is so long that it holds up other threads.
     LongInKernel {
         /// The target's line.
         line: usize,
         /// The delay that the line asks for.
         delay: Nanos,
     },
-    /// Some calls are not timed, although timing is requested.
+    /// We do not time some calls, although the user requests it.
     NotTimed {
-        /// Sentence about which calls are not timed, and why.
+        /// Sentence about which calls we do not time, and why.
         text: String,
     },
 }
@@ -94,7 +94,7 @@ pub struct SelectsNothing {
     pub line: usize,
     /// The target as its line gives it.
     pub target: String,
-    /// The reasons in each process, if any are known.
+    /// The reasons in each process, if we know any.
     pub processes: Vec<(Pid, Vec<Reason>)>,
 }
 

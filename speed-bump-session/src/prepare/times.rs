@@ -1,4 +1,4 @@
-//! Checks which calls `--times` can time, before anything is changed.
+//! Checks which calls `--times` can time, before we change anything.
 
 use super::{PrepareError, Request, look::Planned, notice::Notice};
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 pub const NO_NATIVE_TIMES: &str =
     "calls of native functions are counted and not timed: that needs Linux 5.17 or later";
 
-/// The notice for a process whose Python calls are not timed, because the helper cannot be loaded there.
+/// The notice for a process whose Python calls we do not time, because we cannot load the helper there.
 pub fn python_untimed(pid: Pid) -> String {
     format!("process {pid}: calls of Python functions are not timed, as the helper cannot be loaded there")
 }
@@ -54,7 +54,7 @@ pub fn check(request: &Request, targets: &Targets) -> Result<(), PrepareError> {
     }
 }
 
-/// Notices about targets whose calls are not timed, or whose callers are not recorded.
+/// Notices about targets whose calls we do not time, or whose callers we do not record.
 pub(super) fn notices(request: &Request, targets: &Targets) -> impl Iterator<Item = Notice> {
     let usdt = "calls of USDT probes are counted and not timed: a probe is a place, and no function";
     let native = "of native functions it is not recorded who calls them";
@@ -64,7 +64,7 @@ pub(super) fn notices(request: &Request, targets: &Targets) -> impl Iterator<Ite
     usdt.into_iter().chain(native)
 }
 
-/// Whether calls of native functions are to be timed, if this kernel allows it. Native targets may be there
+/// Whether we should time calls of native functions, if this kernel allows it. Native targets may be there
 /// now, or may come later.
 pub(super) fn of_native(request: &Request, targets: &Targets) -> bool {
     let may_come = request.allow_empty || request.times_later;
@@ -77,7 +77,7 @@ pub(super) fn of_kernel(request: &Request, resolver: &Resolver) -> Option<Notice
     lacks.then(|| Notice::NotTimed { text: NO_NATIVE_TIMES.to_owned() })
 }
 
-/// The notices about processes whose calls are not timed.
+/// The notices about processes whose calls we do not time.
 pub(super) fn of_processes(request: &Request, planned: &[Planned]) -> Vec<Notice> {
     let others = planned.iter().filter(|of| {
         request.times

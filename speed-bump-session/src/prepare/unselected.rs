@@ -21,7 +21,7 @@ use crate::{
 /// The most reasons for one process.
 const REASONS: usize = 3;
 
-/// A notice for each target that selects nothing; under `strict` an error instead.
+/// A notice for each target that selects nothing. With `strict` this is an error instead.
 pub(super) fn notices(
     strict: bool,
     resolver: &Resolver,
@@ -43,7 +43,7 @@ pub(super) fn notices(
     Ok(nothing.into_iter().map(Notice::SelectsNothing).collect())
 }
 
-/// Whether some target selects nothing in these processes, or no Python function can be made visible there.
+/// Whether some target selects nothing in these processes, or we can make no Python function visible there.
 pub(super) fn is_any(resolver: &Resolver, planned: &[Planned], purpose: Purpose) -> bool {
     nothing(resolver, planned, purpose).next().is_some() || no_python(resolver, planned).is_some()
 }
@@ -60,7 +60,8 @@ fn nothing<'a>(
     resolver.targets().iter().filter(move |(index, target)| {
         let index = *index;
         let selected = selecting.contains(&index) && !without_caller.contains(&index);
-        // Unless its functions were listed, we know what a process calls only once it calls it.
+        // Unless we have listed the functions of a process, we learn of a function only when the process
+        // calls it.
         let unknown = target.kind == TargetKind::Python
             && planned.iter().any(|planned| !is_known(&planned.plan, purpose));
         // If the functions are out of reach, the session does not start. That error gives the reason, so
@@ -70,13 +71,13 @@ fn nothing<'a>(
     })
 }
 
-/// The targets whose caller is in none of the processes whose functions were listed.
+/// The targets with a caller that is in no process whose functions we listed.
 fn without_caller(resolver: &Resolver, planned: &[Planned]) -> Vec<TargetIndex> {
     let found = planned.iter().filter_map(|planned| planned.callers_found).reduce(|all, found| all | found);
     found.map(|found| resolver.targets().without_caller(found)).unwrap_or_default()
 }
 
-/// Whether it is known now which Python functions a process has.
+/// Whether we know now which Python functions a process has.
 fn is_known(plan: &Plan, purpose: Purpose) -> bool {
     match plan.python {
         PythonPlan::Source { source: EntrySource::Helper, .. } => purpose == Purpose::List,
@@ -85,7 +86,7 @@ fn is_known(plan: &Plan, purpose: Purpose) -> bool {
     }
 }
 
-/// The error where all targets are Python functions, and none can be made visible in any process.
+/// The error if all targets are Python functions, and we can make none of these visible in any process.
 fn no_python(resolver: &Resolver, planned: &[Planned]) -> Option<PrepareError> {
     if resolver.targets().iter().any(|(_, target)| target.kind != TargetKind::Python) {
         return None;

@@ -18,7 +18,7 @@ pub(crate) struct Survey {
     pub functions: Vec<FoundFunction>,
     /// The number of functions that the helper has compared with the targets.
     pub looked_at: u64,
-    /// Bits of the callers that targets name and that the helper has found.
+    /// The callers that targets name and that the helper has found, as bits.
     pub callers_found: u64,
     /// Why the helper may not have found some functions.
     pub unlisted: Vec<&'static str>,
@@ -30,7 +30,7 @@ pub(crate) struct Survey {
 /// the targets, and leaves. `interpreters` are the files with the interpreter's code.
 ///
 /// # Errors
-/// The helper could not be injected. The process is unchanged.
+/// We could not inject the helper. The process is unchanged.
 pub(crate) fn survey(
     process: &Process,
     program: &Program,

@@ -23,8 +23,8 @@ use crate::{
     units::{FileOffset, Pid},
 };
 
-/// How many threads close links at a time if each site has its own perf event. The kernel waits for a grace
-/// period per event (about 100 ms), and events that are closed at the same time share it.
+/// How many threads close links at a time if each site has its own perf event. For each event the kernel
+/// waits for a grace period (about 100 ms). Events that we close at the same time share the grace period.
 const CLOSERS: usize = 64;
 
 /// One place for a probe.
@@ -104,14 +104,14 @@ pub enum AttachError {
          select fewer functions"
     )]
     Descriptors {
-        /// The number of sites that were attached before.
+        /// The number of sites that we had already attached.
         attached: usize,
         /// The kernel's error.
         error: io::Error,
     },
 }
 
-/// The links to one process. Dropping it detaches everything.
+/// The links to one process. Dropping this value detaches everything.
 #[derive(Debug, Default)]
 pub struct Attachment {
     multi: Vec<OwnedFd>,
@@ -153,7 +153,7 @@ impl Drop for Attachment {
 /// many links, an old kernel takes so long that the caller would seem to hang.
 ///
 /// # Errors
-/// Nothing can be attached at all. Everything that was attached before is detached again.
+/// We can attach nothing at all. We have detached again what we had attached.
 pub fn attach(
     engine: &BpfEngine,
     pid: Pid,
@@ -222,7 +222,7 @@ struct Attaching<'a> {
     everywhere: bool,
     source: Option<UprobeSource>,
     attachment: Attachment,
-    /// Is called after each link.
+    /// The function that we call after each link.
     at_work: &'a dyn Fn(),
     refused: Vec<RefusedSite>,
 }
@@ -315,7 +315,7 @@ impl Attaching<'_> {
         self.refused.push(RefusedSite { site, file: Arc::clone(&group.file), error });
     }
 
-    /// Returns the error if it concerns one site only. Fails if it concerns the whole attach.
+    /// Returns the error if it concerns only one site. Fails if the error concerns the whole attach.
     fn fatal(&self, error: io::Error) -> Result<io::Error, AttachError> {
         let pid = self.pid;
         match error.raw_os_error() {

@@ -1,8 +1,9 @@
 //! Reads the code of an open file, for choosing sites.
 //!
-//! We read the file piece by piece, and do not map it. Any process that may write the file may truncate it,
-//! and then access to mapped memory beyond its end raises SIGBUS. If a piece can no longer be read, the whole
-//! file is in error ([`CodeFile::check`]), since an unseen branch could make a site look safe.
+//! We read the file piece by piece, and do not map it. Any process that may write to the file may also
+//! truncate it, and then access to mapped memory beyond its end raises SIGBUS. If we can no longer read a
+//! piece, the whole file is in error ([`CodeFile::check`]), because a branch that we did not see could make a
+//! site look safe.
 
 use std::{cell::OnceCell, ops::Range};
 
@@ -16,7 +17,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct CodeFile {
     elf: ElfFile,
-    /// The error for the first piece that could not be read.
+    /// The error for the first piece that we could not read.
     unread: OnceCell<ElfError>,
 }
 
@@ -45,7 +46,7 @@ impl CodeFile {
         Ok(CodeMap::in_file(self, segments, symbols, landing_pads).with_got(self.got()?))
     }
 
-    /// Checks that all requested pieces could be read.
+    /// Checks that we could read all requested pieces.
     ///
     /// # Errors
     /// The file changed while we read it.

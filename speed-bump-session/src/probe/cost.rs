@@ -1,5 +1,5 @@
 //! The cost of probes on this machine, by the kind of instruction at their site.
-//! [`calibrate`](crate::calibrate) measures it, and this module holds the result.
+//! [`calibrate`](crate::calibrate) measures the costs, and this module holds the results.
 
 use std::{cell::OnceCell, fmt};
 
@@ -12,8 +12,8 @@ use crate::{engine::bpf::Form, units::Nanos};
 /// The time that the helper adds to a matching call before the call reaches the stub
 /// (docs/internals/helper.md).
 pub const HELPER_COST: Nanos = Nanos(15);
-/// The smallest delays if the helper counts and delays by itself, from the documentation. There is no trap,
-/// so the kind of site does not matter.
+/// The smallest delays if the helper counts and delays by itself, from the documentation. The helper uses no
+/// trap, so the kind of site does not matter.
 pub const IN_HELPER: Floors = Floors { warm: Nanos(40), cold: Nanos(400) };
 
 /// The smallest possible delays of a call, by the thread's previous activity.
@@ -21,7 +21,7 @@ pub const IN_HELPER: Floors = Floors { warm: Nanos(40), cold: Nanos(400) };
 pub struct Floors {
     /// The smallest delay shortly after another call.
     pub warm: Nanos,
-    /// The smallest delay when caches are cold, as after a sleep or much other code.
+    /// The smallest delay when caches are cold, for example after a sleep or after much other code.
     pub cold: Nanos,
 }
 
@@ -84,14 +84,14 @@ impl CostTable {
         self.coldness
     }
 
-    /// The time to deliver a signal and return from its handler. Absent until it is
-    /// [measured](crate::calibrate::measure_signal).
+    /// The time to deliver a signal and return from its handler. Absent until someone
+    /// [measures](crate::calibrate::measure_signal) it.
     pub fn signal(&self) -> Option<Nanos> {
         self.signal
     }
 
-    /// The form of the helper's stub that costs less here. From Linux 6.18 on the kernel optimises the
-    /// five-byte nop; before, it is single-stepped. If forked children would not survive the optimisation, we
+    /// The form of the helper's stub that costs less here. From Linux 6.18 on, the kernel optimises the
+    /// five-byte nop. Older kernels single-step it. If forked children would not survive the optimisation, we
     /// do not use this nop.
     pub fn stub(&self) -> SiteKind {
         let [nop5, nop] = [SiteKind::Nop5, SiteKind::Nop].map(|kind| self.price(kind));
@@ -125,7 +125,7 @@ impl CostTable {
         kind != SiteKind::Nop5 || self.nop5_survives_forks
     }
 
-    /// The cost of one kind. If it cannot be measured here, it counts as single-stepped.
+    /// The cost of one kind. If we cannot measure this kind here, we use the cost of a single step.
     pub fn cost(&self, kind: SiteKind) -> SiteCost {
         let find = |kind| self.costs.iter().find(|cost| cost.kind == kind).copied();
         find(kind).or_else(|| find(SiteKind::SingleStep)).unwrap_or(SiteCost {
@@ -146,7 +146,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Costs that are known, or are measured on first use. `form` is the form that the kernel should support.
+    /// Costs that we know, or measure on first use. `form` is the form that the kernel should support.
     pub fn new(
         form: Form,
         known: Option<CostTable>,
@@ -172,7 +172,7 @@ impl Costs {
         self.form
     }
 
-    /// The table. Measures now if the costs are not known.
+    /// The table. Measures now if we do not know the costs.
     pub fn table(&self) -> &CostTable {
         self.table.get_or_init(|| (self.measure)(self.form))
     }
@@ -274,7 +274,7 @@ mod tests {
         }
         assert_eq!(machine.costs().len(), 2);
         assert_eq!((machine.form(), machine.signal()), (Form::Multi, None));
-        // If not even the cost of a single step is known, we invent no cost.
+        // If we do not even know the cost of a single step, we invent no cost.
         let nothing = self::machine(&[], true).cost(SiteKind::Call);
         let free =
             SiteCost { kind: SiteKind::Call, unselected: Nanos(0), floor: Nanos(0), overhead: Nanos(0) };

@@ -66,7 +66,7 @@ impl ProbeFile {
     }
 
     /// The number of the file in the process's mappings. Overlayfs may show the same number for its own file
-    /// and for the file below.
+    /// and for the lower file.
     pub fn identity(&self) -> FileIdentity {
         self.identity
     }
@@ -81,7 +81,7 @@ impl ProbeFile {
         &self.path
     }
 
-    /// The path that we give the kernel: that of our own descriptor.
+    /// The path that we give to the kernel: the path of our own descriptor.
     pub fn attach_path(&self) -> &CStr {
         &self.attach_path
     }

@@ -1,8 +1,8 @@
-//! Checks that there are breakpoints where probes were attached, by reading the process's memory.
+//! Checks that there are breakpoints where we attached probes, by reading the process's memory.
 //!
 //! The kernel attaches to an inode, and also accepts an inode that the process does not map. Then it waits
-//! until a process maps that inode, and no call is ever counted. This happens with a file that overlayfs has
-//! copied since the process mapped it, with shared mappings, and with file systems that map another file than
+//! until a process maps that inode, and counts no call. This happens if overlayfs has copied a file after the
+//! process mapped it. It also happens with shared mappings, and with file systems that map another file than
 //! they show.
 //!
 //! Processes end, replace their images and unmap files while we check. So a breakpoint counts as missing only
@@ -60,8 +60,8 @@ pub enum Cause {
     Unknown,
 }
 
-/// Checks for a breakpoint in each file, at the first of its sites that the process maps executable. If the
-/// process or its mapping of a file is gone, that is no error.
+/// Checks for a breakpoint in each file, at the first of its sites that the process maps executable. This is
+/// no error if the process is gone, or no longer maps the file.
 ///
 /// # Errors
 /// A breakpoint is missing in one of the files.
@@ -105,8 +105,8 @@ fn missing(
     let (offset, places) =
         offsets.iter().map(|offset| (*offset, places(offset))).find(|(_, places)| !places.is_empty())?;
     if mapped.is_copied(process, file.file()) {
-        // There may be a breakpoint anyway: a forked process has the breakpoints of its parent, which have no
-        // effect in it.
+        // There may be a breakpoint anyway. A forked process has the breakpoints of its parent, which do
+        // nothing there.
         return Some(offset);
     }
     let mut code = [0; CODE_BYTES];
@@ -119,8 +119,8 @@ fn missing(
     (!found.contains(&true)).then_some(offset)
 }
 
-/// Whether there is a breakpoint at an address. `code` has the file's bytes there. `None` if the memory
-/// cannot be read.
+/// Whether there is a breakpoint at an address. `code` has the file's bytes there. `None` if we cannot read
+/// the memory.
 #[cfg(target_arch = "x86_64")]
 fn is_breakpoint(memory: &Memory, place: VirtualAddress, code: [u8; CODE_BYTES]) -> Option<bool> {
     let mut now = [0; CODE_BYTES];

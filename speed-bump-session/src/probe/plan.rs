@@ -1,6 +1,7 @@
 //! A plan: the functions that targets select in one program image, and the sites of their probes.
 //!
-//! Resolving makes plans and attaches nothing. The session carries plans out, and resolves nothing.
+//! Resolving makes plans and attaches nothing. The session attaches what its plans contain, and resolves
+//! nothing itself.
 
 use std::{collections::HashSet, fmt, path::PathBuf, sync::Arc};
 
@@ -53,10 +54,10 @@ impl fmt::Display for Entry {
 }
 
 /// A function that a target selects, with the facts that reports show. If functions of several processes have
-/// the same facts, they count as one function.
+/// the same facts, we count them as one function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SelectedFunction {
-    /// The target that selects it.
+    /// The target that selects the function.
     pub target: TargetIndex,
     /// The symbol, the qualified name, or `provider:name`.
     pub name: String,
@@ -80,7 +81,7 @@ pub struct PlannedExit {
 /// Whether calls at a site are timed.
 #[derive(Clone, Debug, Default)]
 pub enum Timing {
-    /// Timing was not requested, or has no meaning at this site.
+    /// Nobody requested timing, or it has no meaning at this site.
     #[default]
     NotAsked,
     /// We time the calls, which end at these places.
@@ -157,7 +158,7 @@ pub enum PythonPlan {
         /// cost. It is not in the list of sites, because the helper is not in the process yet.
         stub: Option<SiteKind>,
     },
-    /// Calls cannot be made visible. The text has the reason and the way out.
+    /// We cannot make calls visible. The text has the reason and the way out.
     Impossible(String),
 }
 
@@ -170,7 +171,8 @@ pub struct Remark {
     pub text: String,
 }
 
-/// A remark that a target would have another kind if the files below this root directory had decided it.
+/// A remark about a target's kind: the files below this root directory would have given the target another
+/// kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doubt {
     /// The text.
@@ -184,7 +186,7 @@ pub struct Doubt {
 pub struct Plan {
     /// The program for which the plan was made; absent in an empty plan.
     pub program: Option<Program>,
-    /// The functions that are known now. Python functions may come later.
+    /// The functions that we know now. Python functions may come later.
     pub functions: Vec<PlannedFunction>,
     /// The sites to attach to.
     pub sites: Vec<PlannedSite>,
@@ -193,16 +195,16 @@ pub struct Plan {
     /// Other remarks.
     pub remarks: Vec<Remark>,
     /// Remarks on files that targets name and the process runs, but that we cannot read or open by any path.
-    /// Calls in them would not be counted.
+    /// We would not count calls in these files.
     pub out_of_reach: Vec<Remark>,
-    /// Targets that would have another kind if the files of this process had decided it.
+    /// Targets to which the files of this process would have given another kind.
     pub kinds_in_doubt: Vec<Doubt>,
-    /// The memory that the plan takes, in bytes, as an estimate.
+    /// An estimate of the memory that the plan takes, in bytes.
     bytes: usize,
 }
 
 impl PlannedFunction {
-    /// The memory that the function and its sites take, in bytes, as an estimate.
+    /// An estimate of the memory that the function and its sites take, in bytes.
     pub(super) fn bytes(&self, sites: &[PlannedSite]) -> usize {
         let selected = size_of::<Self>() + self.selected.name.len() + self.selected.file.as_os_str().len();
         let names = self.aliases.iter().chain(&self.symbols);
@@ -274,7 +276,7 @@ impl Plan {
         self.remarks.iter().filter(|remark| remark.target.is_none()).map(|remark| remark.text.as_str())
     }
 
-    /// Whether Python functions of the process can be made visible.
+    /// Whether we can make Python functions of the process visible.
     pub fn has_python(&self) -> bool {
         matches!(self.python, PythonPlan::Source { .. })
     }
@@ -289,7 +291,8 @@ impl Plan {
         self.functions.iter().map(|function| function.selected.target).collect()
     }
 
-    /// Whether a target selects anything, or would do so if earlier targets did not take its functions.
+    /// Whether a target selects anything, or would select something if earlier targets did not take its
+    /// functions.
     pub fn would_select(&self, target: TargetIndex) -> bool {
         self.selects(target) || self.functions.iter().any(|function| function.shadowed.contains(&target))
     }
@@ -299,12 +302,12 @@ impl Plan {
         !self.would_select(target) && self.out_of_reach.iter().any(|remark| remark.target == Some(target))
     }
 
-    /// The number of its probes.
+    /// The number of the plan's probes.
     pub fn probes(&self) -> usize {
         self.sites.iter().map(|site| 1 + site.timing.exits().len()).sum()
     }
 
-    /// The functions whose calls cannot be timed although that was requested, and the reason.
+    /// The functions whose calls we cannot time although the user requested it, and the reason.
     pub fn untimed(&self) -> impl Iterator<Item = (&SelectedFunction, &str)> {
         self.sites.iter().filter_map(|site| match &site.timing {
             Timing::Impossible(why) => Some((&self.functions.get(site.function?)?.selected, why.as_str())),

@@ -1,7 +1,7 @@
 //! Resolving: makes a plan from targets and a process. Attaches nothing and changes nothing.
 //!
-//! We find the selection in a file once, and remember it by inode. So children that execute the same
-//! programs, and processes that share libraries, only cost a look-up.
+//! We find the selection in a file once, and remember it by inode. So children that execute the same programs
+//! only cost a look-up, and so do processes that share libraries.
 
 mod compiled;
 mod copies;
@@ -45,12 +45,13 @@ use crate::{
 use kinds::DoubtsTold;
 use native::FileSelection;
 
-/// The most files whose selection we remember. Each stays open, and a process could map new files for ever.
+/// The most files whose selection we remember. We keep each file open, and a process could map new files for
+/// ever.
 const FILES_KNOWN: usize = 512;
 /// The most files for which we remember whether they contain an interpreter.
 const INTERPRETERS_KNOWN: usize = 65_536;
 
-/// Why a mapped file could not be inspected.
+/// Why we could not inspect a mapped file.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The file could not be opened.
@@ -65,8 +66,8 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// Whether calls in the file are missed: the process runs the file, but no path leads to it, or there was
-    /// no time to read it.
+    /// Whether we miss calls in the file: the process runs the file, but no path leads to it, or we had no
+    /// time to read it.
     pub fn is_out_of_reach(&self) -> bool {
         match self {
             Self::Open(error) => matches!(error, MappedFileError::CopiedUp { .. }),
@@ -90,8 +91,8 @@ pub struct Resolver {
     may_inject: bool,
     /// Whether native functions are timed.
     times_calls: bool,
-    /// The selection in each file. The key is the file, its number in mappings, and whether the process has a
-    /// shadow stack, which forbids some sites.
+    /// The selection in each file. The key is the file, the file's number in mappings, and whether the
+    /// process has a shadow stack, which forbids some sites.
     files: RefCell<HashMap<(FileId, FileIdentity, bool), Arc<FileSelection>>>,
     interpreters: RefCell<HashMap<FileId, Option<Interpreter>>>,
     known: KnownFunctions,
@@ -142,14 +143,14 @@ impl Resolver {
         self.times_calls
     }
 
-    /// Whether the helper may be injected, and there are targets for it.
+    /// Whether we may inject the helper, and there are targets for it.
     pub fn may_inject(&self) -> bool {
         let may_be_chosen = matches!(self.entry, EntryChoice::Auto | EntryChoice::Only(EntrySource::Helper));
         self.may_inject && may_be_chosen && self.targets.has_kind(TargetKind::Python)
     }
 
-    /// The form of the helper's stub that costs less here. If costs are unknown, nothing is attached to the
-    /// stub, so the form does not matter.
+    /// The form of the helper's stub that costs less here. If we do not know the costs, we attach nothing to
+    /// the stub, so the form does not matter.
     pub fn stub(&self) -> SiteKind {
         self.costs.known().map_or(SiteKind::Nop, CostTable::stub)
     }
@@ -191,12 +192,12 @@ impl Resolver {
         &self.explaining
     }
 
-    /// The cost of probes here. Measures it now if it is not known.
+    /// The cost of probes here. Measures the cost now if we do not know it.
     pub fn calibration(&self) -> &CostTable {
         self.costs.table()
     }
 
-    /// The costs, if they are known.
+    /// The costs, if we know them.
     pub fn costs(&self) -> &Costs {
         &self.costs
     }
@@ -211,7 +212,7 @@ impl Resolver {
         self.costs.form()
     }
 
-    /// The cost of a signal, if helpers can be signalled.
+    /// The cost of a signal, if we can signal helpers.
     pub fn signal(&self) -> Option<Nanos> {
         self.costs.known().and_then(CostTable::signal)
     }
@@ -219,7 +220,8 @@ impl Resolver {
     /// Finds what the targets select in a process.
     ///
     /// # Errors
-    /// The process cannot be inspected. If only one file cannot be read, that becomes a remark in the plan.
+    /// We cannot inspect the process. If we cannot read a single file, this is no error, but a remark in the
+    /// plan.
     pub fn plan(&self, process: &Process) -> Result<Plan, ProcessError> {
         self.plan_at_start(process, None)
     }
@@ -324,7 +326,7 @@ impl Resolver {
             .map(|(index, _)| index)
     }
 
-    /// What the targets select in a file. Remembers it after the first call.
+    /// What the targets select in a file. Remembers the selection after the first call.
     fn selection(
         &self,
         process: &Process,
@@ -348,7 +350,7 @@ impl Resolver {
     }
 }
 
-/// The error for a file that is not read because other files took too much time.
+/// The error for a file that we do not read because other files took too much time.
 fn unread(file: &ProbeFile, why: Exhausted) -> ElfError {
     ElfError { path: file.path().to_owned(), kind: why.into() }
 }

@@ -1,24 +1,24 @@
-//! Chooses the cheapest correct site of a function: a uprobe there counts every call exactly once, at the
+//! Chooses the cheapest correct site of a function. A uprobe there counts every call exactly once, at the
 //! lowest cost.
 //!
-//! A uprobe on an instruction that the kernel emulates costs a twentieth of one on an instruction that it
-//! single-steps, and the first instruction of most functions is single-stepped. So we decode the instructions
-//! that every call executes once, from the entry to the first transfer of control. Among those that no other
-//! code jumps to, we take the cheapest. In doubt we take the entry. Nothing here attaches or measures: the
-//! caller gives the cost of each kind.
+//! Some instructions the kernel emulates, others it single-steps. A uprobe on an emulated instruction costs a
+//! twentieth. But the kernel single-steps the first instruction of most functions. So we decode the
+//! instructions that every call executes once, from the entry to the first transfer of control. We take the
+//! cheapest of these to which no other code jumps. In doubt we take the entry. Nothing here attaches or
+//! measures: the caller gives the cost of each kind.
 //!
 //! We conclude for these reasons that a site counts exactly once. The most reliable comes first:
 //! - No direct branch lands after the entry and at or before the site. We check the branches in the function,
 //!   in symbols that overlap it, in its moved pieces (`.cold`), and in the code that it jumps to. Also, no
 //!   symbol lies in this range, and no code loads an address in it.
-//! - If not all branches are known (`jmp reg`: switches, computed gotos), we only take sites up to the last
-//!   push that saves a register for the caller. A second pass over that push would save the register twice,
-//!   so compilers let no branch land at or before it.
+//! - If we do not know all branches (`jmp reg`: switches, computed gotos), we only take sites up to the
+//!   last push that saves a register for the caller. A second pass over that push would save the register
+//!   twice, so compilers let no branch land at or before it.
 //! - If a function jumps to its own entry, it executes all of these sites again, and the entry too. Then a
-//!   turn of the loop looks like a call: [`Exactness`] reports that this is so, or may be.
+//!   turn of the loop looks like a call. [`Exactness`] reports whether this happens, or may happen.
 //!
-//! We do not consider code that the process changed after it was mapped, or jumps from other files to the
-//! instruction after `endbr64`. No linker for x86-64 makes such jumps.
+//! We do not consider code that the process changed after mapping it. We also ignore jumps from other files
+//! to the instruction after `endbr64`: no linker for x86-64 makes these.
 
 mod aarch64;
 pub mod calls;
@@ -36,16 +36,17 @@ pub use self::{
 };
 use crate::units::{Nanos, VirtualAddress};
 
-/// The cost class of a uprobe, by the instruction at its site. Each machine measures which ones are cheap.
+/// The cost class of a uprobe, by the instruction at its site. Each machine measures which classes are cheap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SiteKind {
-    /// Five bytes that do nothing, within a page: rewritten to a call from Linux 6.18 on, single-stepped
-    /// before.
+    /// Five bytes that do nothing, within a page. From Linux 6.18 on, the kernel rewrites them; older kernels
+    /// single-step them.
     Nop5,
     /// `90`, also with prefixes: emulated.
     Nop,
-    /// `0F 1F` of another length, or across two pages: emulated from Linux 6.18 on, single-stepped before.
+    /// `0F 1F` of another length, or across two pages. From Linux 6.18 on, the kernel emulates it; older
+    /// kernels single-step it.
     LongNop,
     /// `push` of a 64-bit register: emulated.
     Push,
@@ -99,12 +100,12 @@ pub struct Site {
     pub kind: SiteKind,
     /// The instruction, disassembled.
     pub instruction: String,
-    /// The distance from `rsp` at the site, before the instruction executes, to the return address, in bytes.
+    /// The distance from `rsp` at the site to the return address, in bytes, before the instruction executes.
     /// 0 at the entry. `None` if earlier code moves `rsp` by an unknown amount.
     pub stack_delta: Option<u32>,
-    /// Whether a call hits it exactly once.
+    /// Whether a call hits the site exactly once.
     pub exactness: Exactness,
-    /// Why this is the site, as a sentence for `list`.
+    /// Why we chose this site, as a sentence for `list`.
     pub reason: String,
 }
 
@@ -114,10 +115,10 @@ pub struct Site {
 pub enum Exactness {
     /// Yes.
     Once,
-    /// No branch to the entry was found, but not every branch is known: an indirect jump could lead there.
+    /// We found no branch to the entry, but do not know every branch: an indirect jump could lead there.
     Unproven,
-    /// No: the function jumps to its own entry. So a turn of that loop, or a tail call of the function by
-    /// itself, counts as a call.
+    /// No: the function jumps to its own entry. So a turn of that loop counts as a call, and so does a tail
+    /// call of the function by itself.
     Repeats,
 }
 
@@ -202,7 +203,7 @@ pub enum Exclusion {
     Unproven(Doubt),
 }
 
-/// Why not all branches of a function are known.
+/// Why we do not know all branches of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Doubt {
     /// A jump through a register or through memory.
@@ -233,7 +234,7 @@ pub enum LineEnd {
     Symbol(VirtualAddress),
     /// Bytes that are not an instruction.
     Undecodable(VirtualAddress),
-    /// The size of the function is unknown, and so are its branches. Only the entry is a candidate.
+    /// We do not know the size of the function, and so not its branches. Only the entry is a candidate.
     SizeUnknown,
     /// The list is long enough.
     Limit,
@@ -272,7 +273,7 @@ pub struct Candidate {
     pub stack_delta: Option<u32>,
     /// Why the instruction cannot be a site; `None` if it can.
     pub excluded: Option<Exclusion>,
-    /// Whether a call hits the instruction exactly once, if it is a site.
+    /// If the instruction were the site: whether a call hits it exactly once.
     pub exactness: Exactness,
 }
 
@@ -303,7 +304,7 @@ pub enum SiteRefusal {
         entry: VirtualAddress,
         /// The instruction at the entry, disassembled.
         instruction: String,
-        /// Why it cannot have a probe.
+        /// Why the entry cannot have a probe.
         exclusion: Exclusion,
     },
 }

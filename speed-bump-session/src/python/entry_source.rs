@@ -67,11 +67,11 @@ impl FromStr for EntryChoice {
 /// Whether the helper may be injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Injection<'a> {
-    /// Yes. Whether injection works is only known when it is tried.
+    /// We may inject. Only an injection shows whether it works.
     Allowed,
-    /// The user forbids it.
+    /// The user forbids the injection.
     Forbidden,
-    /// Injection was tried, and failed for this reason.
+    /// We tried to inject, and failed for this reason.
     Refused(&'a str),
 }
 
@@ -92,7 +92,7 @@ pub struct Facts<'a> {
     pub injection: Injection<'a>,
     /// The interpreter's version.
     pub version: PythonVersion,
-    /// Whether the process has perf trampolines now: its perf map names memory that it can execute.
+    /// Whether the process has perf trampolines now: its perf map names memory that the process can execute.
     pub has_trampolines: bool,
     /// Whether the interpreter has the probe `python:function__entry`.
     pub has_function_entry: bool,
@@ -114,7 +114,7 @@ pub enum NoEntries {
          restart"
     )]
     InjectionForbidden,
-    /// The helper could not be injected, or does not work in this process.
+    /// We could not inject the helper, or the helper does not work in this process.
     #[error("the helper does not work in this process: {why}")]
     HelperRefused {
         /// The reason, and the way out.
@@ -177,7 +177,7 @@ pub enum NoEntries {
     /// The kernel cannot run the programs of the other sources.
     #[error("on kernels before Linux 5.17 Python functions are told apart by the helper alone")]
     OldKernel,
-    /// The user wants the probe, which this build lacks, or which does not fire in this release.
+    /// The user wants the probe. This build lacks the probe, or the probe does not fire in this release.
     #[error(
         "CPython {version} has no probe function__entry here: it needs --with-dtrace and a release up to \
          3.10 or from 3.15"
@@ -193,8 +193,8 @@ pub enum NoEntries {
 /// # Errors
 /// If no source shows any calls, the message says what the user can do.
 pub fn choose(facts: &Facts<'_>) -> Result<EntrySource, NoEntries> {
-    // The helper costs unmatched calls nothing, or almost nothing. Among the others, trampolines give the
-    // qualified name, and the probe only gives `co_name`.
+    // The helper costs unmatched calls nothing, or almost nothing. Among the other sources, trampolines give
+    // the qualified name, and the probe only gives `co_name`.
     let Err(helper) = check(EntrySource::Helper, facts) else { return Ok(EntrySource::Helper) };
     let Err(perf_map) = check(EntrySource::PerfMap, facts) else { return Ok(EntrySource::PerfMap) };
     let Err(usdt) = check(EntrySource::Usdt, facts) else { return Ok(EntrySource::Usdt) };
@@ -221,8 +221,8 @@ impl NoEntries {
 /// Checks that one source shows a process's calls in its present state.
 ///
 /// # Errors
-/// The source shows no calls. [`NoEntries::NoTrampolines`] may change while the process runs, the other
-/// reasons do not.
+/// The source shows no calls. [`NoEntries::NoTrampolines`] may change while the process runs; the other
+/// reasons do not change.
 pub fn check(source: EntrySource, facts: &Facts<'_>) -> Result<(), NoEntries> {
     let version = facts.version;
     match source {

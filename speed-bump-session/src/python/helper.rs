@@ -1,9 +1,9 @@
-//! The helper in a Python process, seen from the loader: the memory that both share.
+//! The helper in a Python process, seen from the loader: the memory that helper and loader share.
 //!
-//! `layout` is the layout of a control block. [`block`] creates and reads one. `functions` reads the
-//! functions that the helper finds. `clock` is the helper's clock. `heartbeat` shows the helper that we live.
-//! [`words`] turns the helper's reports into sentences. `inject` loads the helper into the process. The code
-//! of the helper is the crate `speed-bump-helper`.
+//! `layout` is the layout of a control block. [`block`] creates and reads control blocks. `functions` reads
+//! the functions that the helper finds. `clock` is the helper's clock. `heartbeat` shows the helper that we
+//! live. [`words`] turns the helper's reports into sentences. `inject` loads the helper into the process. The
+//! code of the helper is the crate `speed-bump-helper`.
 
 pub mod block;
 pub(crate) mod clock;

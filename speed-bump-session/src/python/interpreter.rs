@@ -1,7 +1,7 @@
 //! Recognises CPython among the files that a process maps, and determines its version and build.
 //!
 //! A process may have several interpreters, or one in a library. So the symbols that a file defines decide,
-//! and never its name alone. `elf` reads the file's probes and symbols.
+//! and never the file's name alone. `elf` reads the file's probes and symbols.
 
 mod image;
 
@@ -26,14 +26,14 @@ pub struct Interpreter {
     pub version_source: VersionSource,
     /// The evaluator of Python code. Absent before 3.6, whose evaluator has another name.
     pub evaluator: Option<Evaluator>,
-    /// `_PyRuntime`, from which all threads and frames can be reached. Absent before 3.7.
+    /// `_PyRuntime`, which leads to all threads and frames. Absent before 3.7.
     pub runtime: Option<VirtualAddress>,
     /// Whether the file has the USDT probe `python:function__entry`.
     pub has_function_entry: bool,
     /// Whether CPython was built without the global interpreter lock (`--disable-gil`, 3.13+).
     pub is_free_threaded: bool,
-    /// Whether the file defines the JIT's functions. The JIT may still be switched off. Stripped files of
-    /// 3.13 and 3.14 do not show it.
+    /// Whether the file defines the JIT's functions. The process may still have switched the JIT off. In
+    /// stripped files of 3.13 and 3.14 we cannot see the JIT.
     pub has_jit: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct Evaluator {
     pub size: u64,
 }
 
-/// Where a version was read. The most reliable source comes first.
+/// Where we read a version. The most reliable source comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionSource {
     /// The constant `Py_Version` (3.11+).
@@ -88,15 +88,15 @@ pub enum InterpreterError {
 
 /// The CPython in a 64-bit ELF file; `None` if the file has none or is another kind of file.
 ///
-/// `path` is the process's name for the file; only the last component is used.
+/// `path` is the process's name for the file. We use only its last component.
 ///
 /// # Errors
 /// The file is damaged, or holds a CPython of unknown version.
 pub fn identify(file: &File, path: &Path) -> Result<Option<Interpreter>, InterpreterError> {
     let Some(image) = Image::open(file, path).map_err(InterpreterError::Damaged)? else { return Ok(None) };
 
-    // Every CPython since 2.0 has this symbol. The symbol is exported in the file where the interpreter loads
-    // extension modules.
+    // Every CPython since 2.0 has this symbol. The file exports it if the interpreter loads extension
+    // modules.
     let names = ["PyEval_EvalFrameEx", "_PyEval_EvalFrameDefault", "Py_Version", "_PyRuntime"];
     let (symbols, has_jit) = image.symbols(&names, "_PyJIT_").map_err(InterpreterError::Damaged)?;
     let [any_evaluator, evaluator, py_version, runtime] = symbols[..] else { return Ok(None) };
@@ -145,8 +145,9 @@ impl DebugOffsets {
     }
 }
 
-/// The version before 3.11: a file of these releases only has it among its other texts. So its first two
-/// numbers must agree with those in a name: of the file, of the library, or of the standard library's folder.
+/// The version before 3.11. A file of these releases has the version only among its other texts. So the first
+/// two numbers must agree with a name: the name of the file, of the library, or of the standard library's
+/// folder.
 fn version_of_names(image: &Image, path: &Path) -> Option<(PythonVersion, VersionSource)> {
     let texts = image.read_only_data(TEXT_LIMIT).unwrap_or_default();
     let texts = || texts.split(|byte| *byte == 0).filter_map(|text| std::str::from_utf8(text).ok());
@@ -156,7 +157,8 @@ fn version_of_names(image: &Image, path: &Path) -> Option<(PythonVersion, Versio
         .or_else(|| texts().find_map(|text| version_in_name(text.strip_prefix("lib/")?)))?;
     let agrees = |version: &PythonVersion| (version.major, version.minor) == (named.major, named.minor);
     let whole = texts().filter_map(PythonVersion::from_text).find(agrees);
-    // The linker drops a text if another text ends with it, such as the name of the installation's folder.
+    // The linker drops a text if another text ends with it. The other text may be the name of the
+    // installation's folder.
     let full = whole.or_else(|| {
         let tail = |text: &'_ str| PythonVersion::from_text(&text[text.rfind('/')? + 1..]);
         let mut tails: Vec<_> = texts().filter_map(tail).filter(agrees).collect();

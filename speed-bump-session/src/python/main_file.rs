@@ -1,7 +1,7 @@
 //! Finds the file that a Python process runs (the file of `__main__`) from its command line.
 //!
 //! The process owns its command line and may have written anything there. The result can only add to what a
-//! line for `__main__` selects, and each file name is matched as plain text.
+//! line for `__main__` selects, and we match each file name as plain text.
 
 use std::{
     env,
@@ -55,7 +55,7 @@ pub(crate) fn globs(arguments: &[OsString], finds: &dyn Fn(&Path) -> Option<Stri
     }
 }
 
-/// Patterns for the file that a process runs. Empty if the process is not a Python, or cannot be read.
+/// Patterns for the file that a process runs. Empty if the process is not a Python, or if we cannot read it.
 pub(crate) fn for_process(process: &Process) -> Vec<String> {
     let finds = |below: &Path| {
         let folder = process.working_folder().ok().flatten()?;
@@ -65,9 +65,9 @@ pub(crate) fn for_process(process: &Process) -> Vec<String> {
     process.command_line().map(|arguments| globs(&arguments, &finds)).unwrap_or_default()
 }
 
-/// Patterns for the file that a command runs. Whether the command itself is a script is known only when the
-/// kernel reads it. So any command that is not a Python counts as a script: a pattern for its own path does
-/// no harm.
+/// Patterns for the file that a command runs. Only the kernel finds out whether the command itself is a
+/// script, when it reads the file. So we treat any command that is not a Python as a script: a pattern for
+/// its own path does no harm.
 pub(crate) fn for_command(command: &[OsString]) -> Vec<String> {
     let finds = |below: &Path| {
         let folder = env::current_dir().ok()?;
@@ -82,7 +82,7 @@ pub(crate) fn for_command(command: &[OsString]) -> Vec<String> {
     }
 }
 
-/// What a Python command line says to run.
+/// What a Python command line tells Python to run.
 #[derive(Debug, PartialEq, Eq)]
 enum Run<'a> {
     Command,

@@ -1,8 +1,8 @@
-//! Follows `/tmp/perf-PID.map`, which maps perf trampolines to Python functions, as it grows.
+//! Follows `/tmp/perf-PID.map` as it grows. This file maps perf trampolines to Python functions.
 //!
 //! CPython 3.12+ appends a line at the first call of each code object, under `-X perf` or
 //! `sys.activate_stack_trampoline("perf")` (Python/perf_trampoline.c). The process owns the file and may
-//! write anything into it: we skip garbage, and bound every read.
+//! write anything into it. So we skip garbage, and bound every read.
 
 mod line;
 
@@ -28,8 +28,8 @@ use crate::{
 
 /// The most bytes of the file that one poll reads: about 10,000 entries.
 const POLL_LIMIT: u64 = 1 << 20;
-/// The most entries that one poll takes. If lines are short, this limit is reached first. Each entry costs
-/// microseconds.
+/// The most entries that one poll takes. If lines are short, a poll reaches this limit first. Each entry
+/// costs microseconds.
 const POLL_ENTRIES: usize = 8_192;
 /// The number of bytes in one read: at most 4,681 entries.
 const CHUNK: usize = 64 << 10;
@@ -38,9 +38,9 @@ const CHUNK: usize = 64 << 10;
 pub const FOLLOWED: usize = 262_144;
 /// The most trampolines that we follow over all processes. Each takes 32 bytes.
 pub const FOLLOWED_BY_ALL: usize = 4 * FOLLOWED;
-/// The most bytes of names if the whole file is read at once: twice the names of 100,000 functions.
+/// The most bytes of names if we read the whole file at once: twice the names of 100,000 functions.
 const LISTED_BYTES: usize = 32 << 20;
-/// The most time for a whole file, as the process may write faster than we read.
+/// The most time for a whole file, because the process may write faster than we read.
 const LISTING: Duration = Duration::from_secs(5);
 /// How many bytes before our position we compare, to check that the file is still the one that we read.
 const CHECKED: usize = 64;
@@ -64,10 +64,10 @@ pub enum PerfMapError {
     Unreadable {
         /// The path of the file, as the process names it.
         path: PathBuf,
-        /// The system's error; `InvalidInput` if it is not a regular file.
+        /// The system's error; `InvalidInput` if the path does not lead to a regular file.
         r#source: io::Error,
     },
-    /// The process's mappings could not be read. Without them we cannot tell entries of this process from old
+    /// We could not read the process's mappings. Without them we cannot tell entries of this process from old
     /// ones.
     #[error("cannot read the process's mappings to check {}: {source}", path.display())]
     Mappings {
@@ -85,7 +85,7 @@ pub struct PerfMapFollower {
     path: PathBuf,
     owners: Vec<u32>,
     open: Option<OpenMap>,
-    /// Hashes of the entries that were returned, by address: a repeated entry is not new. The hashes are
+    /// Hashes of the entries that we have returned, by address: a repeated entry is not new. The hashes are
     /// keyed, so that a process cannot make two entries collide.
     known: HashMap<u64, u64>,
     keys: RandomState,
@@ -110,8 +110,8 @@ impl PerfMapFollower {
     /// Follows the map of the process with this root.
     ///
     /// `namespace_pid` is the process's id in its own PID namespace (the last of `NSpid` in
-    /// /proc/PID/status). CPython uses it in the file's name. `users` are the process's user ids, as it may
-    /// have changed its user since it created the file. Root is always trusted.
+    /// /proc/PID/status). CPython uses this id in the file's name. `users` are the process's user ids,
+    /// because it may have changed its user since it created the file. We always trust root.
     ///
     /// `room` is for the trampolines that all followers remember together.
     pub fn new(root: ProcessRoot, namespace_pid: i32, users: &[u32], room: &Budget) -> Self {
@@ -122,8 +122,8 @@ impl PerfMapFollower {
         Self { root, path, owners, open: None, known, keys, share, behind: false, left_out: false }
     }
 
-    /// The new entries since the last poll. If an address has several lines, only the last one counts, since
-    /// freed memory is used again. Empty while the file does not exist.
+    /// The new entries since the last poll. If an address has several lines, only the last one counts,
+    /// because the process uses freed memory again. Empty while the file does not exist.
     ///
     /// `executable` returns the process's *anonymous executable* mappings. We call it at most once, after we
     /// have read the file, so that its result contains every trampoline. We drop entries outside of these
@@ -133,7 +133,7 @@ impl PerfMapFollower {
     /// After an error, a later poll can still read all entries.
     ///
     /// # Errors
-    /// The file cannot be trusted or read, or `executable` failed.
+    /// We cannot trust or read the file, or `executable` failed.
     pub fn poll(
         &mut self,
         executable: impl FnOnce() -> io::Result<Vec<Range<VirtualAddress>>>,
@@ -217,7 +217,8 @@ impl PerfMapFollower {
         self.behind
     }
 
-    /// Whether entries were left out so far, because their names are too long or there are too many entries.
+    /// Whether we have left out entries so far, because their names are too long or there are too many
+    /// entries.
     pub fn has_left_out(&self) -> bool {
         self.left_out
     }
@@ -232,7 +233,7 @@ impl PerfMapFollower {
         self.open.is_some()
     }
 
-    /// Opens the file with this path. Starts at its beginning if it is another file than before.
+    /// Opens the file with this path. If this is another file than before, starts at its beginning.
     fn reopen(&mut self) -> Result<(), PerfMapError> {
         let path = || self.path.clone();
         let unreadable = |source| PerfMapError::Unreadable { path: path(), source };

@@ -70,7 +70,7 @@ impl Python {
 pub(crate) struct Running {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
-    /// The line it printed last.
+    /// The line that the process printed last.
     pub(crate) line: String,
 }
 

@@ -1,8 +1,8 @@
-//! Opens files as a process sees them, without ever leaving its root.
+//! Opens files as a process sees them, without ever leaving the process's root.
 //!
 //! The process controls the names: it may put a symbolic link, a pipe or a device where we expect a file. So
-//! a lookup stays below the root (`openat2`, Linux 5.6). We open only files that are known to be regular, and
-//! the caller bounds how much we read.
+//! a lookup stays below the root (`openat2`, Linux 5.6). We open a file only after checking that it is
+//! regular, and the caller bounds how much we read.
 
 use std::{
     fs::File,
@@ -36,7 +36,7 @@ impl ProcessRoot {
         Ok(this)
     }
 
-    /// Takes a folder as the root. Relative paths are not found.
+    /// Takes a folder as the root. Then relative paths lead to no file.
     ///
     /// # Errors
     /// The folder cannot be opened.
@@ -47,7 +47,7 @@ impl ProcessRoot {
     /// Opens a regular file for reading. A relative path starts at the working folder and stays below it.
     ///
     /// # Errors
-    /// `InvalidInput` for anything but a regular file, which is then not opened; otherwise the system's
+    /// `InvalidInput` for anything but a regular file, which we then do not open; otherwise the system's
     /// error.
     pub fn open(&self, path: &Path, last: LastLink) -> io::Result<File> {
         if path.is_absolute() {
@@ -67,7 +67,7 @@ impl ProcessRoot {
     /// See [`open`](Self::open). `FileTooLarge` if the file is longer than `limit`.
     pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        // Does not trust the file's size, as the file may grow while it is read.
+        // We do not trust the file's size, because the file may grow while we read it.
         self.open(path, LastLink::Follow)?.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > limit { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
     }

@@ -5,9 +5,9 @@
 //! it is reachable, does not matter.
 //!
 //! The line from `function__entry` is `co_firstlineno` at the first entry (for a decorated function, the line
-//! of its first decorator). Each time that a generator or coroutine resumes, it is the current line. In 3.15
-//! it is -1 at the first entry of a function with cells or free variables, whose first instruction has no
-//! line. (Python/ceval.c, `dtrace_function_entry`; observed on 3.9.2 and 3.15.2.)
+//! of its first decorator). Each time that a generator or coroutine resumes, `function__entry` gives the
+//! current line. In 3.15 the line is -1 at the first entry of a function with cells or free variables, whose
+//! first instruction has no line. (Python/ceval.c, `dtrace_function_entry`; observed on 3.9.2 and 3.15.2.)
 
 mod scope;
 mod walk;
@@ -53,7 +53,8 @@ pub(crate) enum SourceError {
     /// The functions in the file are nested more deeply than in any real program.
     #[error("the names of its functions take more than {} MiB", NAMES_LIMIT >> 20)]
     TooManyNames,
-    /// The grammar and the parser were built for different versions of tree-sitter: this is our fault.
+    /// The grammar and the parser were built for different versions of tree-sitter. This is a mistake of
+    /// ours.
     #[error("the Python grammar does not fit the parser: {0}")]
     Grammar(tree_sitter::LanguageError),
 }
@@ -80,11 +81,11 @@ impl SourceError {
 pub(crate) struct CodeObject {
     /// `co_name`.
     pub name: String,
-    /// `co_qualname`, or the name that 3.11 would give it.
+    /// `co_qualname`, or the name that 3.11 would give to the code object.
     pub qualname: String,
     /// `co_firstlineno`; lines count from 1.
     pub first_line: u32,
-    /// The last line of its source text.
+    /// The last line of the code object's source text.
     pub last_line: u32,
 }
 
@@ -93,7 +94,8 @@ pub(crate) struct CodeObject {
 pub(crate) enum MatchedBy {
     /// A code object of this name starts at the line.
     FirstLine,
-    /// The line lies inside a code object of this name: a generator resumed, or the file was edited since.
+    /// The line lies inside a code object of this name: a generator resumed, or someone has edited the file
+    /// since.
     Inside,
     /// Only the name matches: the line is unknown, or is far from every code object with this name.
     Name,
@@ -119,12 +121,12 @@ pub(crate) struct SourceIndex {
 }
 
 impl SourceIndex {
-    /// Reads and indexes a file. The path is as the process names it; a relative path starts at the process's
+    /// Reads and indexes a file. The path is as the process names it. A relative path starts at the process's
     /// working folder.
     ///
     /// # Errors
-    /// `co_filename` names no file, or the file cannot be read, is larger than [`SOURCE_LIMIT`], or cannot be
-    /// parsed.
+    /// `co_filename` names no file, or the file is larger than [`SOURCE_LIMIT`], or we cannot read or parse
+    /// it.
     pub(crate) fn read(
         root: &ProcessRoot,
         co_filename: &str,
@@ -143,7 +145,7 @@ impl SourceIndex {
     /// Indexes the text of a file for this release of CPython.
     ///
     /// # Errors
-    /// Parsing takes too long, or the names are too long together.
+    /// Parsing takes too long, or the names together are too long.
     pub(crate) fn parse(text: &[u8], version: PythonVersion) -> Result<Self, SourceError> {
         let text = decode(text);
         let mut parser = Parser::new();
@@ -200,9 +202,9 @@ impl SourceIndex {
         self.has_errors
     }
 
-    /// The memory that the index takes, in bytes, as an estimate.
+    /// An estimate of the memory that the index takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        // Names are stored twice, and a position in two lists.
+        // We store names twice, and a position in two lists.
         let names = |object: &CodeObject| 2 * object.name.len() + object.qualname.len();
         self.objects.iter().map(|object| names(object) + 2 * size_of::<CodeObject>()).sum()
     }

@@ -9,7 +9,7 @@ use std::io;
 use super::perf_map::PerfMapEntry;
 use crate::units::VirtualAddress;
 
-/// The longest trampoline that we decode, in bytes. CPython's trampolines have 11 or 12 on x86-64.
+/// The longest trampoline that we decode, in bytes. CPython's trampolines have 11 or 12 bytes on x86-64.
 const SIZE_LIMIT: u64 = 256;
 
 /// Why the bytes at an address are not a trampoline that we understand.
@@ -75,7 +75,7 @@ impl Trampolines {
     /// `read` fills its buffer from the process's memory.
     ///
     /// # Errors
-    /// The bytes cannot be read, or are not a trampoline.
+    /// We cannot read the bytes, or they are not a trampoline.
     pub(crate) fn return_address(
         &mut self,
         entry: &PerfMapEntry,
@@ -123,8 +123,8 @@ enum Problem {
     Architecture,
 }
 
-/// The offset behind the only indirect call. We accept only straight-line code up to a return: then every
-/// path through the trampoline makes that call.
+/// The offset of the end of the only indirect call. We accept only straight-line code up to a return. Then
+/// every path through the trampoline makes this call.
 #[cfg(target_arch = "x86_64")]
 fn return_offset(code: &[u8]) -> Result<u64, Problem> {
     use iced_x86::{Decoder, DecoderOptions, FlowControl};

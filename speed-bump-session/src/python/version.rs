@@ -26,14 +26,14 @@ pub struct Micro {
     pub serial: u8,
 }
 
-/// A CPython version, such as 3.12.1 or 3.15.0rc2. Ordered by age.
+/// A CPython version, such as 3.12.1 or 3.15.0rc2. Older versions sort first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PythonVersion {
     /// The first number: 3, or 2.
     pub major: u8,
     /// The second number.
     pub minor: u8,
-    /// The part after these; absent if only a file's name gave the version.
+    /// The part after these numbers; absent if only a file's name gave the version.
     pub micro: Option<Micro>,
 }
 

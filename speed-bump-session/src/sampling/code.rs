@@ -31,7 +31,7 @@ struct Head {
 #[derive(Debug)]
 pub(super) struct Codes {
     layout: Layout,
-    /// The address of the type of code objects, once one was found.
+    /// The address of the type of code objects, once we have found one.
     kind: Option<u64>,
     known: HashMap<u64, (Head, Number)>,
     room: Budget,

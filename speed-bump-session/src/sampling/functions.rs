@@ -1,9 +1,9 @@
 //! The Python functions of all processes, with their samples.
 //!
 //! A process can have any number of functions, with any names, and new ones all the time. So all processes
-//! share one table, with limited room for functions and for bytes of names. A function that occurs in several
-//! processes is in the table once. If there is no room for a function, it is left out: samples that end in it
-//! belong to no function, and are reported as such.
+//! share one table, with limited room for functions and for bytes of names. The table has a function once,
+//! even if it occurs in several processes. If there is no room for a function, we leave it out. Samples that
+//! end in this function belong to no function, and we report their number.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -49,7 +49,7 @@ struct Tally {
     /// For each thread, the number of samples in which the function was the innermost. The list is incomplete
     /// if there are many threads.
     threads: BTreeMap<ThreadOf, u64>,
-    /// A sum over all samples with the function: how many functions were above it on the stack.
+    /// How many functions were above this function on the stack, added up over all samples with the function.
     above: u64,
 }
 
@@ -68,10 +68,10 @@ pub(super) struct Functions {
     known: Vec<Known>,
     name_bytes: usize,
     threads: usize,
-    /// The number of samples that end in a function that is left out, by reason.
+    /// The number of samples that end in a function that we left out, by reason.
     left_out: BTreeMap<LeftOut, u64>,
     left_out_running: Nanos,
-    /// The outermost position of each function in a stack. Reused for each sample.
+    /// The outermost position of each function in a stack. We use this list again for each sample.
     outermost: Vec<(u32, usize)>,
     pub(super) stacks: WholeStacks,
 }
@@ -141,7 +141,7 @@ impl Functions {
         self.outermost = outermost;
     }
 
-    /// How many samples ended in functions that are left out, and how long their threads had run.
+    /// How many samples ended in functions that we left out, and how long their threads had run.
     pub(super) fn left_out(&self) -> (BTreeMap<LeftOut, u64>, Nanos) {
         (self.left_out.clone(), self.left_out_running)
     }
@@ -161,7 +161,8 @@ impl Functions {
                 anywhere_running: tally.anywhere_running,
                 is_qualified,
                 is_everybodys: false,
-                // If a stack changes while we read it, it may be cut short. This is rare, so we round.
+                // If a stack changes while we read it, we may get only a part of it. This is rare, so we
+                // round.
                 depth: (tally.above + tally.anywhere / 2).checked_div(tally.anywhere).unwrap_or(0) as u32,
                 threads: tally.threads,
             }

@@ -12,7 +12,7 @@ use crate::python::version::PythonVersion;
 
 /// The most bytes of any structure that we read.
 const LARGEST: u64 = 4 << 20;
-/// The most bytes of a frame or code object. We read it in one piece, up to the last field that we need.
+/// The most bytes of a frame or code object. We read each in one piece, up to the last field that we need.
 const LARGEST_OBJECT: u64 = 1 << 10;
 /// The number of words at the start of `_PyRuntime` that we read.
 pub(super) const DEBUG_WORDS: usize = 104;
@@ -43,7 +43,7 @@ pub(super) struct ThreadLayout {
     /// `thread_id`: the address of the C library's descriptor for the thread.
     pub(super) description: u64,
     /// `native_thread_id`: the kernel's thread id (3.11). If a child was forked without Python's knowledge,
-    /// it still has the id of its parent.
+    /// this field still has the id in the parent.
     pub(super) number: Option<u64>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct ThreadLayout {
 pub(super) struct FrameLayout {
     pub(super) previous: u64,
     pub(super) code: u64,
-    /// The owner of the frame (3.11). If it is above 2, the frame has no Python code.
+    /// The owner of the frame (3.11). If this value is above 2, the frame has no Python code.
     pub(super) owner: Option<u64>,
 }
 
@@ -152,8 +152,8 @@ impl Layout {
         }
     }
 
-    /// The layout that the start of `_PyRuntime` describes; `None` if there is no description, if its version
-    /// is unknown, or if it is impossible.
+    /// The layout that the start of `_PyRuntime` describes. `None` if there is no description, if we do not
+    /// know its version, or if it is impossible.
     pub(super) fn described(words: &[u64]) -> Option<Self> {
         let cookie = u64::from_le_bytes(*b"xdebugpy");
         let (found, version) = (words.first()?, words.get(1)?);

@@ -57,12 +57,12 @@ pub(super) struct Leaves {
     mappings: HashMap<Pid, (Mappings, u32)>,
     /// The size of the stored mappings in bytes.
     mapping_bytes: usize,
-    /// How long it took to read mappings since they were last dropped.
+    /// How long it took to read mappings since we last dropped them.
     reading: Nanos,
 }
 
 impl Leaves {
-    /// Drops the mappings, so that they are read again when needed.
+    /// Drops the mappings, so that we read them again when we need them.
     pub(super) fn look_again(&mut self) {
         self.forget_mappings();
         self.reading = Nanos(0);
@@ -144,7 +144,7 @@ impl Leaves {
         *self.places.entry(place).or_default().entry(of).or_default() += 1;
     }
 
-    /// The results: functions, and the ticks that belong to none. If time runs out, there are fewer
+    /// The results: functions, and the ticks that belong to no function. If time runs out, there are fewer
     /// functions.
     pub(super) fn seen(
         mut self,
@@ -238,8 +238,8 @@ impl Leaves {
 
 impl SeenFile {
     /// A description of the file if a delay of its functions is of no use. The interpreter's time belongs to
-    /// the Python functions that it executes. For the C library and allocators, a delay has no meaningful
-    /// result.
+    /// the Python functions that the interpreter executes. For the C library and allocators, a delay has no
+    /// meaningful result.
     fn no_candidates(&self) -> Option<String> {
         if self.is_interpreter {
             return Some("the Python interpreter".to_owned());
@@ -255,7 +255,7 @@ impl SeenFile {
     }
 }
 
-/// The memory that mappings take in bytes, as an estimate.
+/// An estimate of the memory that mappings take, in bytes.
 fn bytes_of(mappings: &Mappings) -> usize {
     let of_file = |file: &MappedFile| {
         let ranges = file.ranges.capacity() * size_of::<MappedRange>();

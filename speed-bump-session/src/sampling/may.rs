@@ -5,7 +5,7 @@ use crate::{sys::clock::now, units::Nanos};
 /// The least time between two questions.
 const ASKED: Nanos = Nanos(10_000_000);
 
-/// Asks whether to go on, but not more often than needed. After a no, it does not ask again.
+/// Asks whether to go on, but not more often than needed. After one "no", this does not ask again.
 pub(super) struct MayGoOn<F> {
     ask: F,
     asked: Option<Nanos>,

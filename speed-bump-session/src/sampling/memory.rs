@@ -9,11 +9,11 @@ use crate::{
 
 /// The memory from which we read stacks.
 pub(super) trait Source {
-    /// Reads from an address. Returns the number of bytes that were read.
+    /// Reads from an address. Returns the number of bytes that this read.
     fn read(&mut self, address: u64, buffer: &mut [u8]) -> usize;
 
-    /// Reads parts of equal length, up to the first that cannot be read. The parts follow each other in the
-    /// buffer. Returns the number of bytes that were read.
+    /// Reads parts of equal length, up to the first part that cannot be read. The parts follow each other in
+    /// the buffer. Returns the number of bytes that this read.
     fn read_parts(&mut self, addresses: &[u64], length: usize, buffer: &mut [u8]) -> usize {
         let mut read = 0;
         for (address, buffer) in addresses.iter().zip(buffer.chunks_exact_mut(length.max(1))) {
@@ -48,7 +48,7 @@ const PIECE: u64 = 4_096;
 /// The most pieces that we store. A stack needs this many if it has 256 frames that are far apart.
 const PIECES: usize = 512;
 
-/// Memory at one moment: no piece is read twice, until [`forget`](Self::forget).
+/// Memory at one moment. We read each piece only once, until [`forget`](Self::forget).
 #[derive(Debug)]
 pub(super) struct Moment<S> {
     source: S,
@@ -70,7 +70,7 @@ impl<S: Source> Moment<S> {
         &mut self.source
     }
 
-    /// Fills the buffer; `None` if not all of it can be read.
+    /// Fills the buffer; `None` if we cannot read all of it.
     pub(super) fn read(&mut self, address: u64, buffer: &mut [u8]) -> Option<()> {
         let mut at = address;
         let mut rest = buffer;

@@ -12,7 +12,7 @@ pub(super) const THREADS_TOLD: usize = 64;
 
 /// We compute no share from fewer ticks or samples.
 const MIN: u64 = 10;
-/// If we expect this many samples of a thread, we miss it by chance in only one of 150 cases.
+/// If we expect this many samples of a thread, chance makes us miss it in only one of 150 cases.
 const LOOKS_MISSED: f64 = 5.0;
 /// The time of a tick if there is no clock.
 const TICK_NS: u64 = 10_000_000;
@@ -35,19 +35,19 @@ pub struct Profile {
     pub interpreters: BTreeMap<Pid, InterpreterSeen>,
     /// The functions, sorted by their own samples, the most first.
     pub functions: Vec<FunctionSeen>,
-    /// The Python stacks that were read, for each thread.
+    /// The Python stacks that we read, for each thread.
     pub stacks: Vec<StackSeen>,
-    /// The number of Python stacks that were read.
+    /// The number of Python stacks that we read.
     pub samples: u64,
     /// The number of stacks that made no sense, because they changed while we read them.
     pub dropped: u64,
-    /// The number of stacks that end in a function that is left out, by reason.
+    /// The number of stacks that end in a function that we left out, by reason.
     pub left_out: BTreeMap<LeftOut, u64>,
-    /// The number of samples of threads that were skipped for lack of time or room.
+    /// The number of samples of threads that we skipped for lack of time or room.
     pub missed: u64,
     /// How long threads with stacks ran.
     pub ran: Nanos,
-    /// How much of that time belongs to no function: the stacks made no sense, or end in functions that are
+    /// How much of that time belongs to no function: the stacks made no sense, or end in functions that we
     /// left out.
     pub ran_unattributed: Nanos,
     /// The ticks of the processors' clocks in these processes; `None` if there is no such clock.
@@ -61,7 +61,7 @@ pub struct Profile {
 /// A thread and its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadOf {
-    /// PID of its process.
+    /// PID of the thread's process.
     pub process: Pid,
     /// The id of the thread.
     pub thread: Pid,
@@ -80,7 +80,7 @@ pub enum LeftOut {
 }
 
 impl LeftOut {
-    /// A description of such functions.
+    /// A description of the functions that we leave out for this reason.
     pub fn what(self) -> &'static str {
         match self {
             Self::NoName => "functions whose name or file is empty",
@@ -108,9 +108,9 @@ pub struct StackSeen {
 pub struct InterpreterSeen {
     /// Whether only one thread at a time executes Python code.
     pub has_gil: bool,
-    /// Folders that may contain its standard library, as the paths of its files suggest.
+    /// Folders that may contain the interpreter's standard library, as the paths of its files suggest.
     pub standard_library: Vec<PathBuf>,
-    /// The address of its `_PyRuntime`.
+    /// The address of the interpreter's `_PyRuntime`.
     pub(super) runtime: u64,
 }
 
@@ -128,7 +128,7 @@ impl InterpreterSeen {
 /// The samples of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadSeen {
-    /// The number of samples of its stack; 0 if it has no Python stack.
+    /// The number of samples of the thread's stack; 0 if the thread has no Python stack.
     pub ticks: u64,
     /// How long the thread ran between these samples.
     pub running: Nanos,
@@ -166,7 +166,8 @@ pub struct FunctionSeen {
     /// Whether the function belongs to the C library or an allocator. If so, a delay there gives no result
     /// that a user could act on. The function's samples are also in [`ClockSeen::elsewhere`].
     pub is_everybodys: bool,
-    /// The average number of functions above it on the stack. 0 means that it is the outermost.
+    /// The average number of functions above this function on the stack. 0 means that the function is the
+    /// outermost.
     pub depth: u32,
     /// For each thread, the function's own samples: 0 if the function was only on the stack. At most 64
     /// threads.
@@ -203,7 +204,7 @@ impl Profile {
         let left_out: u64 = self.left_out.values().sum();
         let no_functions = self.dropped + self.missed + left_out;
         let of_looks = share(no_functions, self.samples + self.dropped + self.missed);
-        // Waiting threads have stacks too, and their many samples can hide running threads. So we also
+        // Waiting threads have stacks too, and the many samples of these can hide running threads. So we also
         // compute the share of running time.
         let of_time = share(self.ran_unattributed.0 / TICK_NS, self.ran.0 / TICK_NS);
         let unreadable = of_looks.into_iter().chain(of_time).max_by(f64::total_cmp);
@@ -231,8 +232,8 @@ impl Profile {
         let looks = self.rate() / clock.rate.max(1) as f64;
         let is_seen = |of: &ThreadOf, ticks: u64| {
             let has_stack = self.threads.get(of).is_some_and(|seen| seen.ticks > 0);
-            // A thread that lived only briefly may have been missed by chance, if stacks of other threads in
-            // its process were found.
+            // If we found stacks of other threads in the process, we may have missed a thread by chance,
+            // because it lived only briefly.
             has_stack || self.has_stacks(of.process) && (ticks as f64 * looks) < LOOKS_MISSED
         };
         let ticks = &clock.interpreter;
@@ -251,7 +252,7 @@ impl Profile {
         share(unseen / TICK_NS, all / TICK_NS)
     }
 
-    /// Whether any stack of a process was sampled.
+    /// Whether we sampled any stack of a process.
     fn has_stacks(&self, process: Pid) -> bool {
         let first = Pid::FIRST;
         let mut threads = self.threads.range(ThreadOf { process, thread: first }..);
@@ -274,7 +275,7 @@ impl Profile {
 }
 
 impl FunctionSeen {
-    /// Adds samples in which this was the innermost function.
+    /// Adds samples in which this function was the innermost.
     pub(super) fn add(&mut self, thread: ThreadOf, samples: u64, running: Nanos) {
         self.own += samples;
         self.running = self.running + running;

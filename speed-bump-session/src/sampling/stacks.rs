@@ -57,13 +57,13 @@ pub(super) struct Shared {
 
 /// The most threads that we sample, over all processes. Each has two open files.
 const THREADS_OF_ALL: usize = 1 << 15;
-/// The most ended threads that are still reported.
+/// The most ended threads that we still report.
 const ENDED: usize = 1 << 16;
 
 impl Default for Shared {
     fn default() -> Self {
         let files = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
-        // Three quarters of the descriptors are left for everything else.
+        // We leave three quarters of the descriptors for everything else.
         let threads = files.map_or(THREADS_OF_ALL, |files| (files / 4).min(THREADS_OF_ALL));
         Self {
             functions: Functions::default(),
@@ -93,7 +93,7 @@ pub(super) struct Stacks {
     of_none: HashSet<ThreadState>,
     /// How many threads the last sample left to the next one.
     left: usize,
-    /// The address of the first state that was left to the next sample.
+    /// The address of the first state that we left to the next sample.
     next: Option<u64>,
     pub(super) counts: Counts,
 }
@@ -108,7 +108,7 @@ pub(super) struct Counts {
     pub(super) ran_dropped: Nanos,
 }
 
-/// Why the stacks of a process cannot be read.
+/// Why we cannot read the stacks of a process.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoStacks {
     /// The process does not run a CPython.
@@ -129,7 +129,7 @@ impl Stacks {
     /// Finds the interpreter of a process.
     ///
     /// # Errors
-    /// The stacks cannot be read. Also returns the interpreter's file, if there is one.
+    /// We cannot read the stacks. Also returns the interpreter's file, if there is one.
     pub(super) fn open(
         process: &Process,
         shared: &mut Shared,
@@ -216,8 +216,8 @@ impl Stacks {
             if self.threads.len() >= THREADS_OF_ALL {
                 break;
             }
-            // If its files are not open, a thread is sampled anyway, each time without knowledge from the
-            // last sample.
+            // If we cannot open a thread's files, we sample the thread anyway, each time without knowledge
+            // from the last sample.
             let mut room = self.room.share(1);
             let has_room = room.take(1);
             let open = |name: &str| {
@@ -246,7 +246,7 @@ impl Stacks {
         may_go_on: &mut dyn FnMut() -> bool,
     ) -> bool {
         self.look_while(process, shared, may_go_on);
-        // Frees the memory, as other code needs the room.
+        // Frees the memory, because other code needs the room.
         self.memory.forget();
         self.left == 0
     }
@@ -309,7 +309,8 @@ impl Stacks {
             |(ran, before): (ThreadTimes, ThreadTimes)| (ran.ran, ran.began) != (before.ran, before.began);
         let is_same = both.is_some_and(|both| !has_run(both));
         now.ran = ran;
-        // A thread that waited, and has not run since, still waits. If we cannot know, it counts as working.
+        // A thread that waited, and has not run since, still waits. If we cannot find out, we count it as
+        // working.
         let waits = now.doing.filter(|doing| is_same && *doing != State::Works);
         let read = || now.call.as_ref().and_then(|call| State::read(call, &self.seen));
         let doing = waits.or_else(read).unwrap_or(State::Works);

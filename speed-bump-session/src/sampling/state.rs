@@ -8,7 +8,7 @@ use super::profile::InterpreterSeen;
 const BYTES: usize = 256;
 /// What a thread waits for if its system call is none of [`CALLS`].
 const OTHER: &str = "a system call";
-/// What a thread waits for that is blocked outside of system calls, as in a page fault.
+/// What a thread waits for if it is blocked outside of system calls, for example in a page fault.
 const NO_CALL: &str = "memory or a tracer";
 /// What a thread waits for at a futex of the interpreter itself.
 const INTERPRETER: &str = "the interpreter's lock";
@@ -53,7 +53,7 @@ const OLDER: &[(libc::c_long, &str)] =
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[(libc::c_long, &str)] = &[];
 
-/// System calls that only sleep if they wait for no descriptor. `time.sleep` used them up to 3.10.
+/// System calls that only sleep if they wait for no descriptor. `time.sleep` used these calls up to 3.10.
 #[cfg(target_arch = "x86_64")]
 const SELECTS: &[libc::c_long] = &[libc::SYS_select, libc::SYS_pselect6];
 #[cfg(not(target_arch = "x86_64"))]

@@ -36,7 +36,7 @@ print('ready', flush=True)
 loop(Work())
 ";
 
-/// With every version that is installed here, the layouts must lead to the stacks.
+/// The layouts must lead to the stacks for every version on this machine.
 #[test]
 fn functions_of_every_python_are_seen_with_their_shares() {
     side_by_side::on_each(&pythons::from(3, 8), |python| {
@@ -55,7 +55,7 @@ fn functions_of_every_python_are_seen_with_their_shares() {
         let of_both = often.own as f64 / (often.own + seldom.own) as f64;
         assert!((0.5..0.95).contains(&of_both), "{of_both}: {}", all());
         assert!(profile.samples > 0 && profile.dropped * 4 < profile.samples, "{}", all());
-        // Whenever they are on a stack, their caller is too. Samples also include waits.
+        // Whenever a function is on a stack, its caller is there too. Samples also include waits.
         let caller = of("loop").unwrap();
         assert!(caller.anywhere >= often.own + seldom.own, "{}", all());
         assert!(caller.own < often.own, "{}", all());

@@ -1,4 +1,4 @@
-//! Identifies a thread of a process: by its id in the process's PID namespace, or by the C library's
+//! Identifies a thread of a process: by the thread's id in the process's PID namespace, or by the C library's
 //! descriptor for the thread.
 
 use std::collections::HashMap;
@@ -8,10 +8,10 @@ use rustix::fs::OFlags;
 use super::memory::{OfProcess, Source};
 use crate::{process::Process, units::Pid};
 
-/// How many bytes at the start of a thread's descriptor we search for its id.
+/// How many bytes at the start of a thread's descriptor we search for the thread's id.
 const DESCRIPTION: usize = 1_024;
 /// The offset of the id in glibc's `struct pthread` (nptl/descr.h), on x86-64 and on aarch64. Other C
-/// libraries have it elsewhere.
+/// libraries have the id elsewhere.
 const GLIBC: usize = if cfg!(target_arch = "x86_64") { 720 } else { 208 };
 
 /// The threads of a process, by our own thread ids.
@@ -68,7 +68,7 @@ pub struct ByPointer {
 }
 
 impl ByPointer {
-    /// Takes the threads of this process. There are none if it has ended.
+    /// Takes the threads of this process. There are none if the process has ended.
     pub fn new(process: &Process) -> Self {
         let mut threads = Threads::default();
         threads.set(process, &process.thread_ids().unwrap_or_default());

@@ -14,7 +14,7 @@ use crate::{
     units::Nanos,
 };
 
-/// The most threads, over all processes. Each has two open files.
+/// The most threads, over all processes. Each thread has two open files.
 const THREADS: usize = 128;
 /// The most locks of a thread that we count.
 const LOCKS: usize = 64;

@@ -1,7 +1,7 @@
 //! Finds the threads of a Python runtime, and the code objects on a thread's stack.
 //!
-//! The process keeps running, and may be hostile. So everything that we read is bounded, and unreadable data
-//! is dropped.
+//! The process keeps running, and may be hostile. So we bound everything that we read, and drop unreadable
+//! data.
 
 use super::{
     code::Codes,
@@ -16,14 +16,14 @@ const INTERPRETERS: usize = 64;
 pub(super) const THREADS: usize = 2_048;
 /// The most frames that we read of a stack, the innermost first.
 pub(super) const FRAMES: usize = 256;
-/// The most frames of a stack, including frames without Python code. We skip these frames, and there are
-/// never more of them than of the others.
+/// The most frames of a stack, including frames without Python code. We skip frames without Python code; a
+/// stack never has more of them than of other frames.
 const ALL_FRAMES: usize = 2 * FRAMES;
 /// A frame with this owner or a greater one has no Python code (`FRAME_OWNED_BY_CSTACK` or `_INTERPRETER`).
 const NO_CODE: u8 = 3;
 /// How often we read a stack again if it changes while we read it. If no read is usable, the time that the
 /// thread ran since its last sample belongs to no function. Beside other programs this may be a large part of
-/// the time: they keep us from sampling, and let a stack change between two reads of it.
+/// the time: these programs keep us from sampling, and let a stack change between two reads.
 const READS: usize = 4;
 /// From 3.14 on, references on the interpreter's stack have a tag in their low bits.
 const TAG: u64 = 7;
@@ -61,7 +61,7 @@ pub(super) fn threads<S: Source>(
                 Some(offset) => Some(memory.word(at(thread, offset)?).ok_or(Torn)?),
                 None => None,
             };
-            // There cannot be more: the list must be a loop.
+            // There cannot be more threads: the list must be a loop.
             if found.len() == THREADS {
                 return Err(Torn);
             }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::{bounds::Budget, python::version::PythonVersion};
 
-    /// Memory of words at small addresses, so that random words often contain addresses of others.
+    /// Memory of words at small addresses, so that random words often contain addresses of other words.
     #[derive(Debug)]
     struct Words(Vec<u64>);
 

@@ -1,5 +1,5 @@
-//! Counts how often each stack was sampled in each thread. This shows which function of a set is the
-//! innermost one.
+//! Counts how often we sampled each stack in each thread. This shows which function of a set is the innermost
+//! one.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -24,12 +24,12 @@ struct Tally {
     waits: BTreeMap<&'static str, u64>,
 }
 
-/// The stacks of all processes. Stacks for which there was no room are left out.
+/// The stacks of all processes. We leave out stacks for which there is no room.
 #[derive(Debug, Default)]
 pub(super) struct WholeStacks {
     stacks: HashMap<(ThreadOf, Rc<[Number]>), Tally>,
     frames: usize,
-    /// The number of samples of stacks that are left out.
+    /// The number of samples of stacks that we left out.
     left_out: u64,
 }
 

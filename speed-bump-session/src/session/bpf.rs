@@ -84,9 +84,9 @@ use tick::{Checks, look_for_children};
 
 /// A running session.
 pub struct BpfSession {
-    /// Catches children of a command when they execute programs, until it is dropped.
+    /// Catches children of a command when they execute programs, until this value is dropped.
     catching: Option<Execs>,
-    /// Receives the caught processes. The event loop takes it over.
+    /// Receives the caught processes. The event loop takes over this receiver.
     executions: Option<Executions>,
     coverage: Coverage,
     checks: Checks,
@@ -98,7 +98,7 @@ impl BpfSession {
     /// delay calls after `start_after`. From now on, `stop` stops the session.
     ///
     /// # Errors
-    /// The session could not begin. Nothing is left attached.
+    /// The session could not begin. Nothing stays attached.
     pub fn start(
         resolver: Resolver,
         settings: Settings,
@@ -118,7 +118,7 @@ impl BpfSession {
         let mut session =
             Self { catching: None, executions: None, coverage, checks: Checks::new(false), sources };
         if let Err(error) = session.begin(roots, follows) {
-            // Detaches first, so that nothing is attached any more when the caller gets the error.
+            // Detaches first. So nothing is attached any more when the caller gets the error.
             let mut nearest = session.leave();
             return Err(match error {
                 SessionError::NothingSelected(mut lines) => {
@@ -166,18 +166,18 @@ impl BpfSession {
     }
 }
 
-/// The session of a command that we start. Each program of the command is covered before its first
+/// The session of a command that we start. The session covers each program of the command before its first
 /// instruction.
 impl BpfSession {
     /// Prepares everything for a command that has not been started. [`expect`](Self::expect) then waits for
     /// it.
     ///
     /// # Errors
-    /// The session could not be prepared. Nothing is left behind.
+    /// We could not prepare the session. Nothing is left behind.
     pub fn prepare(resolver: Resolver, settings: Settings) -> Result<Self, SessionError> {
         let follow = offsets_to_follow();
         let capacity = capacity::of_command(&resolver, &settings);
-        // Only CPython needs to be held at its start, so that the helper can be loaded.
+        // We need to hold only CPython at its start, so that we can load the helper.
         let may_inject = resolver.may_inject() || settings.policies.wants_helper();
         let catches = follow.is_some() && settings.children && may_inject;
         let hold = if catches { execs::hold() } else { Hold::default() };
@@ -208,7 +208,7 @@ impl BpfSession {
     /// Waits for the first program of the command, and covers it.
     ///
     /// # Errors
-    /// The command has ended, or nothing can be covered.
+    /// The command has ended, or the session can cover nothing.
     pub fn expect(
         &mut self,
         pid: Pid,
@@ -266,7 +266,7 @@ impl BpfSession {
             Happened::CommandEvent(told) => executed::told(told, &mut self.coverage),
             Happened::Executed(executed) => executed::caught(executed, &mut self.coverage),
             Happened::Ended(pid) => {
-                // The process's last events need its state, so they are handled first.
+                // The process's last events need its state, so we handle them first.
                 self.drain_events();
                 self.coverage.ended(pid);
             }
@@ -291,7 +291,7 @@ impl BpfSession {
         leaving::close(&mut self.coverage);
         self.coverage.processes.are_caught = false;
         self.catching = None;
-        // A program that is held at its entry point goes on when the event about it is dropped.
+        // When the event about a held program is dropped, the program goes on.
         self.executions = None;
         self.sources.close();
         leaving::leave(&mut self.coverage)
@@ -343,7 +343,8 @@ impl Session for BpfSession {
     }
 
     fn catch_up(&mut self) {
-        // Otherwise the report would lack calls of functions that were announced but not handled.
+        // Otherwise the report would lack calls of functions that BPF programs have announced and we have not
+        // handled.
         self.drain_events();
         self.checks.catch_up(&mut self.coverage);
     }
@@ -359,8 +360,8 @@ impl Session for BpfSession {
 
 impl Drop for BpfSession {
     fn drop(&mut self) {
-        // Dropping the covered processes drops their links. The window is closed here so that this need not
-        // wait for a delay that is being spun.
+        // When the covered processes are dropped, their links are dropped, too. We close the window here, so
+        // that this need not wait for a delay in progress.
         self.coverage.engines.window.close();
     }
 }

@@ -28,7 +28,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Controls {
     pub(super) doses: Arc<Mutex<Doses>>,
-    /// Is held while doses are set or targets change, so that these changes do not overlap.
+    /// A thread holds this lock while it sets doses or changes targets, so that these changes do not overlap.
     pub(super) turn: Arc<Mutex<()>>,
     pub(super) events: EventLog,
     pub(super) requests: UnboundedSender<Request>,
@@ -38,8 +38,8 @@ impl Controls {
     /// Sets doses. All these doses take effect together, whatever the session is doing. If there are several
     /// doses for the same function, the last one counts.
     ///
-    /// If the helper is to spin other delays than before, the calls with changed delays are not delayed for
-    /// some milliseconds, until no signal with an old delay is pending.
+    /// If the helper must spin other delays than before, this needs some milliseconds, until no signal with
+    /// an old delay is pending. In this time, calls with changed delays are not delayed.
     ///
     /// # Errors
     /// A target or delay is invalid. Nothing has changed.
@@ -86,13 +86,13 @@ impl Controls {
         Arc::clone(self.doses().functions.known())
     }
 
-    /// The targets of the session, including those that were removed.
+    /// The targets of the session, including the removed ones.
     pub fn targets(&self) -> Arc<Targets> {
         Arc::clone(&self.doses().targets)
     }
 
-    /// Turns lines into targets of this session. The kinds of lines depend on the files that its processes
-    /// see, and the module `__main__` on the scripts that they run.
+    /// Turns lines into targets of this session. The kinds of lines depend on the files that the session's
+    /// processes see, and the module `__main__` depends on the scripts that these processes run.
     ///
     /// # Errors
     /// [`SessionError::Undecided`], [`SessionError::Over`].
@@ -109,15 +109,15 @@ impl Controls {
     /// Adds and removes targets, in the processes that the session covers now and later. The session's own
     /// thread does this. The call takes the time of resolving and attaching.
     ///
-    /// When this returns, calls of the added targets are counted, and their doses apply.
+    /// When this returns, the session counts calls of the added targets, and their doses apply.
     ///
     /// A function stays with its present target: added targets only get functions that no other target
     /// selects.
     ///
     /// # Errors
     /// The session cannot add or remove these targets; nothing has changed. [`SessionError::Uncovered`]: the
-    /// targets have changed, but in a process named on the command line some of their functions are not
-    /// covered. [`SessionError::Over`].
+    /// targets have changed, but the session does not cover some of their functions in a process named on the
+    /// command line. [`SessionError::Over`].
     pub fn change_targets(&self, change: TargetChange) -> Result<Applied, SessionError> {
         let _turn = self.take_turn();
         let (answer_to, answered) = channel();
@@ -132,7 +132,7 @@ impl Controls {
     /// change is in force, unless an interpreter is not ready for the helper. Past times stay in the
     /// counters.
     ///
-    /// Native functions can be timed only once in a session.
+    /// A session can start to time native functions only once.
     ///
     /// # Errors
     /// The session began without room for times, or has timed native functions before; nothing has changed.
@@ -167,7 +167,7 @@ impl Controls {
         self.doses().set(setting)
     }
 
-    /// Waits until helpers have applied what they were told, and the session has handled their reports.
+    /// Waits until helpers have applied what we told them, and the session has handled their reports.
     fn wait_for(&self, told: &ToldHelpers) {
         if !told.are_any() {
             return;

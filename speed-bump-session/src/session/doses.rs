@@ -1,5 +1,5 @@
-//! The doses of a session, the functions that have them, and their counts: everything that any thread may
-//! read and change at any moment, without the event loop.
+//! The doses of a session, the functions that have them, and the counts of these functions. Any thread may
+//! read and change all this at any moment, without the event loop.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -43,14 +43,15 @@ pub struct Applied {
     pub at: Nanos,
 }
 
-/// Doses that are ready to be set, once the old signals and the helpers have been waited for. No other doses
-/// may be set until then.
+/// Doses that are ready to be set, after we have waited for the old signals and the helpers. Nobody may set
+/// other doses until then.
 #[derive(Debug)]
 pub(crate) struct Setting {
     doses: Vec<NumberedDose>,
     pub(super) under_way: UnderWay,
     pub(super) told: ToldHelpers,
-    /// Why some functions of the targets are not covered in a process named on the command line, if so.
+    /// Why the session does not cover some functions of the targets in a process named on the command line;
+    /// `None` if it covers all.
     pub(super) uncovered: Option<SessionError>,
 }
 
@@ -76,7 +77,7 @@ pub(crate) struct Doses {
 pub(super) struct Callers {
     /// Calls of one function by another. The called function comes first in the key.
     pub(super) pairs: BTreeMap<(FunctionId, Caller), PairTimes>,
-    /// The number of calls whose caller is left out, as there is no room for more pairs.
+    /// The number of calls whose caller we left out, because there is no room for more pairs.
     pub(super) left_out: u64,
 }
 
@@ -115,7 +116,7 @@ impl Doses {
         })
     }
 
-    /// Adds and removes targets. The result has the doses to set; for removed targets these are none.
+    /// Adds and removes targets. The result has the doses to set: none for removed targets.
     ///
     /// # Errors
     /// There is no room, or a dose is invalid. Nothing has changed.
@@ -156,7 +157,8 @@ impl Doses {
         Ok(Setting { doses: numbered, under_way, told: ToldHelpers::default(), uncovered: None })
     }
 
-    /// Sets doses, which take effect together. If several are for the same function, the last one counts.
+    /// Sets doses, which take effect together. If there are several doses for the same function, the last one
+    /// counts.
     ///
     /// # Errors
     /// The engine fails to set the doses.
@@ -230,10 +232,10 @@ impl Doses {
         has_room
     }
 
-    /// Gives a range back. The counts of its functions are kept. The range must be [wiped](Self::wipe) before
-    /// it is reserved again.
+    /// Gives a range back. This keeps the counts of its functions. Before someone reserves the range again,
+    /// it must be [wiped](Self::wipe).
     pub(super) fn give_back(&mut self, range: FunctionRange) {
-        // Reads only the numbers that have names: most have none.
+        // Reads only the numbers that have names: most numbers have none.
         let mut stats = HashMap::new();
         for run in self.functions.runs_in(range) {
             match self.engine.read(run.first, run.count) {
@@ -340,7 +342,7 @@ impl Doses {
         })
     }
 
-    /// Adds the times of a run of functions, if they are timed.
+    /// Adds the times of a run of functions, if the session times them.
     fn add_times(
         &self,
         run: FunctionRange,

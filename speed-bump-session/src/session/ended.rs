@@ -10,7 +10,7 @@ use serde::Serialize;
 pub enum Ended {
     /// The window of `--duration` closed.
     Elapsed,
-    /// Something asked it to stop.
+    /// Something asked the session to stop.
     Stopped,
     /// Every process that was named on the command line ended.
     TargetGone,

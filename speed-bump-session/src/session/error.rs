@@ -36,7 +36,7 @@ pub enum SessionError {
     /// The engine `signal` cannot be used.
     #[error("{0}")]
     Signal(String),
-    /// A target selects nothing, as no path leads to a file that the process runs.
+    /// A target selects nothing, because no path leads to a file that the process runs.
     #[error("line {line}: `{target}`: {why}")]
     OutOfReach {
         /// Number of the target's line, from 1.
@@ -46,7 +46,7 @@ pub enum SessionError {
         /// The file, the reason, and the way out.
         why: String,
     },
-    /// Probes were attached, but their breakpoints are not in the process.
+    /// We attached probes, but their breakpoints are not in the process.
     #[error(transparent)]
     NotInPlace(#[from] NotInPlace),
     /// The kernel is too old for what a line of the targets file, or a flag, needs.
@@ -69,7 +69,7 @@ pub enum SessionError {
          `--engine auto`"
     )]
     WithoutProbes,
-    /// The session began without a bound, so none can be set.
+    /// The session began without a bound, so nobody can set one now.
     #[error(
         "this session began without a bound on what threads are delayed: give its request one, and attach \
          again"
@@ -78,7 +78,7 @@ pub enum SessionError {
     /// A dose cannot be set.
     #[error(transparent)]
     Dose(#[from] DoseError),
-    /// Under `strict`: a Python target selects no loaded function.
+    /// With `strict`: a Python target selects no loaded function.
     #[error("{}", .0.join("; "))]
     NothingSelected(Vec<String>),
     /// Something asked the session to stop before everything was attached.
@@ -87,7 +87,7 @@ pub enum SessionError {
     /// The operating system lacks a resource.
     #[error("cannot start a thread that renews doses: {0}; raise {limit}", limit = limit_of_threads(.0))]
     Thread(io::Error),
-    /// There is no memory for the blocks that are shared with helpers.
+    /// There is no memory for the blocks that we share with helpers.
     #[error("no memory for the doses: {0}")]
     Memory(io::Error),
     /// There is no room for more names of functions.
@@ -99,11 +99,11 @@ pub enum SessionError {
         /// The path at the beginning of the line.
         path: String,
     },
-    /// Targets cannot be changed in this way while the session runs.
+    /// The session cannot change targets in this way while it runs.
     #[error("{0}; attach again")]
     Retarget(String),
-    /// Targets were changed, but some of their functions are not covered in a process named on the command
-    /// line.
+    /// The targets have changed, but the session does not cover some of their functions in a process named on
+    /// the command line.
     #[error("process {pid}: not all functions of the changed targets are covered: {why}")]
     Uncovered {
         /// PID of the process.

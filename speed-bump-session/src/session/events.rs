@@ -14,19 +14,20 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// The most events that are kept until someone takes them. Processes can cause any number.
+/// The most events that we keep until someone takes them. Processes can cause any number of events.
 const KEPT: usize = 4_096;
 
 /// An event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
-    /// A process is covered: its calls are counted from now on.
+    /// The session covers a process: from now on it counts the process's calls.
     Covered {
         /// PID of the process.
         pid: Pid,
     },
-    /// A covered process executed another program. If the new program is covered too, the next event says so.
+    /// A covered process executed another program. If the session also covers the new program, the next event
+    /// says so.
     Replaced {
         /// PID of the process.
         pid: Pid,
@@ -41,7 +42,7 @@ pub enum Event {
         /// The thing, the cause, and the way out.
         text: String,
     },
-    /// The session has ended, and everything is detached. This is the last event.
+    /// The session has ended, and has detached everything. This is the last event.
     Over {
         /// The reason; `None`: its event loop failed.
         why: Option<Ended>,

@@ -1,7 +1,7 @@
 //! The session's functions, with their indices in the engine's maps.
 //!
-//! A function has one index in all processes. But a process with a helper numbers its functions itself: it
-//! has a range of indices, and the report adds up the counts of the same function.
+//! A function has one index in all processes. But a process with a helper numbers its functions itself. This
+//! process has a range of indices, and the report adds up the counts of the same function.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,8 +10,8 @@ use speed_bump_abi::FunctionStats;
 use super::known::{FunctionId, KnownFunctions};
 use crate::{probe::plan::SelectedFunction, session::error::SessionError};
 
-/// For callers that no target selects, there is additional room for names: the room for selected functions,
-/// divided by this.
+/// There is additional room for names of callers that no target selects. It is the room for selected
+/// functions, divided by this number.
 const PART_FOR_CALLERS: usize = 4;
 
 /// Consecutive indices.
@@ -42,7 +42,7 @@ impl FunctionRange {
 #[derive(Debug)]
 pub(super) struct FunctionTable {
     functions: BTreeMap<u32, FunctionId>,
-    /// All functions. Snapshots share it.
+    /// All functions. Snapshots share this table.
     known: Arc<KnownFunctions>,
     /// The indices of each function, by [`FunctionId`].
     indices: Vec<Indices>,
@@ -64,7 +64,7 @@ struct OnlyCallers {
     known: KnownFunctions,
     /// The function of each index.
     ids: BTreeMap<u32, FunctionId>,
-    /// The room that is left for their names, in bytes.
+    /// The room that is left for the callers' names, in bytes.
     room: usize,
 }
 
@@ -73,7 +73,7 @@ struct OnlyCallers {
 pub(super) enum Caller {
     /// A function that a target selects.
     Selected(FunctionId),
-    /// A function that no target selects. Such functions have their own numbers.
+    /// A function that no target selects. These functions have their own numbers.
     Unselected(FunctionId),
 }
 
@@ -103,7 +103,8 @@ struct Indices {
 
 impl FunctionTable {
     /// An empty table with room for this many bytes of names. `capacity` is the number of functions in the
-    /// engine's maps. If `for_ranges` is given, ranges get this number of indices after those.
+    /// engine's maps. If `for_ranges` is given, ranges get this number of indices, which come after the
+    /// others.
     pub(super) fn new(capacity: u32, for_ranges: Option<u32>, room: usize) -> Self {
         Self {
             functions: BTreeMap::new(),
@@ -191,7 +192,7 @@ impl FunctionTable {
         true
     }
 
-    /// As [`name`](Self::name), for a function that no target selects.
+    /// Like [`name`](Self::name), for a function that no target selects.
     pub(super) fn name_caller(
         &mut self,
         range: FunctionRange,
@@ -201,7 +202,8 @@ impl FunctionTable {
         let Some(index) = range.index(number) else { return true };
         let OnlyCallers { known, ids, room } = &mut self.callers;
         if known.id(function).is_none() {
-            // Counts the record itself too, as a process can report any number of functions with empty names.
+            // Counts the record itself too, because a process can report any number of functions with empty
+            // names.
             let needed = bytes_of(function).saturating_add(size_of::<SelectedFunction>());
             let Some(left) = room.checked_sub(needed) else { return false };
             *room = left;

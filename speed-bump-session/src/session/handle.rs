@@ -25,7 +25,7 @@ use crate::{
     stats::report::SessionReport,
 };
 
-/// A running session. Dropping it stops the session and waits until everything is detached.
+/// A running session. Dropping this value stops the session, and waits until it has detached everything.
 #[derive(Debug)]
 pub struct Handle {
     controls: Controls,
@@ -69,7 +69,7 @@ impl Handle {
             let report = session.report();
             let why = ended.as_ref().ok().copied();
             let _ = ends.send(Outcome { ended, report });
-            // The result is stored before the event, so that whoever hears the event finds it.
+            // We store the result before the event, so that whoever gets the event finds the result.
             session.state().events.add(Event::Over { why });
         };
         let thread = thread::Builder::new().name("session".to_owned()).spawn(work);
@@ -117,7 +117,7 @@ impl Handle {
     /// Waits up to this long for the end of the session; `None` if it goes on.
     ///
     /// # Errors
-    /// [`SessionError::Lost`], also if the outcome was taken before.
+    /// [`SessionError::Lost`]. Also if someone has already taken the outcome.
     pub fn wait_for(&self, patience: Duration) -> Result<Option<Outcome>, SessionError> {
         match self.outcome().recv_timeout(patience) {
             Ok(outcome) => Ok(Some(outcome)),

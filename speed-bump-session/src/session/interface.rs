@@ -19,7 +19,7 @@ pub(crate) trait Session {
     /// The state, for changing it.
     fn state_mut(&mut self) -> &mut State;
 
-    /// The processes that it covers now.
+    /// The processes that the session covers now.
     fn processes(&self) -> Vec<&Process>;
 
     /// Decides the kinds of lines. The files that the session's processes see decide them.
@@ -39,11 +39,11 @@ pub(crate) trait Session {
     }
 
     /// Adds and removes targets. The result has the doses to set: the caller sets them, because it may have
-    /// to wait first. If some functions are not covered in a process named on the command line, the result
-    /// also has the reason.
+    /// to wait first. If the session does not cover some functions in a process named on the command line,
+    /// the result also has the reason.
     ///
     /// # Errors
-    /// The targets cannot be changed. Nothing has changed.
+    /// The session cannot change the targets. Nothing has changed.
     fn change_targets(&mut self, change: &TargetChange) -> Result<Setting, SessionError>;
 
     /// Starts or stops timing calls. The caller must wait for the helpers in the result.
@@ -58,8 +58,8 @@ pub(crate) trait Session {
     /// Makes the event loop wait for the events that [`turn`](Self::turn) handles.
     fn listen(&mut self) -> io::Result<()>;
 
-    /// Waits for the next event, and handles it. `Some` if it ends the session. The future may be dropped
-    /// while it waits.
+    /// Waits for the next event, and handles it. Returns `Some` if the event ends the session. The caller may
+    /// drop the future while it waits.
     async fn turn(&mut self) -> io::Result<Option<Ended>>;
 
     /// Handles everything that has happened so far.

@@ -74,7 +74,7 @@ pub(crate) struct KmodSession {
     /// replaced that image.
     image: Option<Memory>,
     files: HashSet<FileIdentity>,
-    /// The functions that were added to the module.
+    /// The functions that the session has added to the module.
     known: HashSet<SelectedFunction>,
     is_open: bool,
     is_enabled: bool,
@@ -109,15 +109,15 @@ pub(crate) fn names(
 }
 
 impl KmodSession {
-    /// Slows down the functions of a process. When this returns, every call is counted; calls are delayed
-    /// after `start_after`.
+    /// Slows down the functions of a process. When this returns, the module counts every call; it delays
+    /// calls after `start_after`.
     ///
     /// # Errors
     /// The session could not begin. Nothing is left in the module.
     pub(crate) fn start(start: KmodStart, settings: &Settings, stop: Stop) -> Result<Self, SessionError> {
         let KmodStart { module, records, resolver, process, mut found, mut told } = start;
-        // Files of the same name can have functions of the same name, and reports cannot tell these apart:
-        // only the first one is slowed down.
+        // Files of the same name can have functions of the same name, and reports cannot tell these apart. So
+        // we slow down only the first one.
         let mut seen = HashSet::new();
         found.functions.retain(|function| seen.insert(function.selected.clone()));
         let selects = |index| found.functions.iter().any(|function| function.selected.target == index);
@@ -160,7 +160,7 @@ impl KmodSession {
         }
         found.out_of_reach.iter().for_each(|remark| session.state.warn(remark.text.clone()));
         session.check_in_place(&found).map_err(KmodError::from)?;
-        // The module took the process that had this PID when the target was added. If our process is still
+        // The module took the process that had this PID when we added the target. If our process is still
         // alive, it was this one.
         if !session.process.is_alive() {
             return Err(KmodError::Gone { pid: session.process.pid() }.into());
@@ -179,7 +179,7 @@ impl KmodSession {
         in_place::check(&self.process, memory, places)
     }
 
-    /// Gives a dose to the function whose target was added last.
+    /// Gives a dose to the function whose target we added last.
     fn enter(&mut self, function: &NamedFunction) -> Result<(), SessionError> {
         self.known.insert(function.selected.clone());
         self.state.doses().enter(&function.selected)?;
@@ -199,8 +199,8 @@ impl KmodSession {
         self.image.as_ref().is_some_and(|image| self.process.has_replaced(image))
     }
 
-    /// Checks for newly mapped files, and whether the module was disabled. Warns of functions that are not
-    /// covered, and returns the first reason.
+    /// Checks for newly mapped files, and whether someone disabled the module. Warns of functions that the
+    /// session does not cover, and returns the first reason.
     fn look(&mut self) -> Option<SessionError> {
         if self.is_enabled && matches!(self.engine.is_enabled(), Ok(false)) {
             self.is_enabled = false;
@@ -358,7 +358,7 @@ impl Session for KmodSession {
 /// The guard for upstream's module; `None` for our own.
 ///
 /// # Errors
-/// The module must not be used with this process.
+/// We must not use the module with this process.
 pub(crate) fn guard(module: &Module, process: &Process) -> Result<Option<UpstreamGuard>, KmodError> {
     Ok(module.is_upstream().then(|| UpstreamGuard::new(process.pid())).transpose()?)
 }

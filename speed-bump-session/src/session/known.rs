@@ -1,4 +1,4 @@
-//! The functions that a session knows. A function counts once, even if it is in several processes.
+//! The functions that a session knows. We count a function once, even if it is in several processes.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -28,7 +28,7 @@ impl KnownFunctions {
         id
     }
 
-    /// The number of a function, if it is known.
+    /// The number of a function, if the session knows the function.
     pub fn id(&self, function: &SelectedFunction) -> Option<FunctionId> {
         self.ids.get(function).copied()
     }
@@ -41,7 +41,7 @@ impl KnownFunctions {
     /// All functions, by number.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (FunctionId, &SelectedFunction)> {
         self.functions.iter().enumerate().map(|(id, function)| {
-            // The number fits into the type, as `enter` has already given it to the function.
+            // The number fits into the type, because `enter` has already given it to the function.
             (FunctionId(u32::try_from(id).unwrap_or(u32::MAX)), &**function)
         })
     }

@@ -34,7 +34,7 @@ impl Quit {
         self.0.is_asked.load(Ordering::SeqCst)
     }
 
-    /// The [`Stop`] of the next session. If the series has ended, the stop has already been asked.
+    /// The [`Stop`] of the next session. If the series has ended, this `Stop` has already been asked to stop.
     pub fn next_stop(&self) -> Stop {
         let stop = Stop::default();
         *self.0.session.lock().unwrap_or_else(PoisonError::into_inner) = stop.clone();
@@ -44,8 +44,8 @@ impl Quit {
         stop
     }
 
-    /// Another [`Quit`]. The caller can ask the new one alone to end, and it also ends together with this
-    /// one. Only the latest new one ends together with this one.
+    /// Makes another [`Quit`], which ends together with this one. A caller can also ask the new one alone to
+    /// end. Only the newest `Quit` that this method made ends together with this one.
     pub fn next_quit(&self) -> Self {
         let below = Self::default();
         *self.0.below.lock().unwrap_or_else(PoisonError::into_inner) = Some(below.clone());

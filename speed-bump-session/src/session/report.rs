@@ -27,8 +27,8 @@ use crate::{
     units::Nanos,
 };
 
-/// The most bytes for the names of callers in a report. The target processes choose the names, and each name
-/// is repeated for each function that the caller calls.
+/// The most bytes for the names of callers in a report. The target processes choose the names, and the report
+/// repeats each name for each function that the caller calls.
 const CALLERS_NAMES: usize = 32 << 20;
 
 impl State {
@@ -65,7 +65,7 @@ impl State {
             .collect();
         let usual = doses.engine.spins(Nanos(0));
         let bound = doses.bound();
-        // Releases the lock, as the following may be slow.
+        // Releases the lock, because the rest may be slow.
         drop(doses);
         let mut by_target: BTreeMap<TargetIndex, Vec<FunctionReport>> = BTreeMap::new();
         let known = Arc::clone(&snapshot.known);
@@ -116,7 +116,7 @@ impl State {
         warnings.extend(self.untimed().of_python());
         warnings.extend(self.native_untimed.of_native());
         warnings.extend(without_caller(self.without_caller().saturating_add(left_out)));
-        // If the targets have several, the most frequent one.
+        // If the targets have several engines, we take the most frequent one.
         let has = |engine| targets.iter().any(|target| target.engine == engine);
         let in_helper = !targets.is_empty() && targets.iter().all(|of| of.engine == EngineKind::Helper);
         let mut report = SessionReport {
@@ -139,9 +139,9 @@ impl State {
         report
     }
 
-    /// The callers of each function, if they are recorded, sorted by calls, the most first. Also returns the
-    /// number of calls whose caller is left out. Reports of a running session have no callers: reading all
-    /// pairs is slow.
+    /// The callers of each function, if the helper records them, sorted by calls, the most first. Also
+    /// returns the number of calls whose caller we left out. Reports of a running session have no callers:
+    /// reading all pairs is slow.
     fn callers(&self, doses: &Doses) -> (HashMap<FunctionId, Vec<CallerReport>>, u64) {
         let mut by_function: HashMap<FunctionId, Vec<CallerReport>> = HashMap::new();
         if !self.records_callers || self.ended.is_none() {
@@ -163,8 +163,8 @@ impl State {
             }
         }
         for of in by_function.values_mut() {
-            // A target that was added later may select a function that was only a caller before. Then the
-            // caller occurs twice.
+            // A later target may select a function that was only a caller before. Then the caller occurs
+            // twice.
             of.sort_by(|a, b| (&a.name, &a.file, a.line).cmp(&(&b.name, &b.file, b.line)));
             of.dedup_by(|next, first| first.take_in(next));
             of.sort_by_key(|caller| std::cmp::Reverse(caller.calls));

@@ -60,8 +60,8 @@ mod tests {
         let (requests, mut asked) = unbounded_channel();
         let (answer_to, answered) = channel();
         requests.send(Request::Report(answer_to)).unwrap();
-        // Like a request that is sent while the session ends: it stays in the channel, and nothing takes it
-        // out.
+        // This is like a request that is sent while the session ends: it stays in the channel, and nothing
+        // takes it out.
         asked.close();
         assert!(answer(&requests, &answered).is_none());
     }

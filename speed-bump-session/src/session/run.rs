@@ -11,7 +11,7 @@ use super::{interface::Session, requests::Request};
 /// Runs the session until something ends it.
 ///
 /// # Errors
-/// The event loop could not be set up.
+/// We could not set up the event loop.
 pub(crate) async fn run<S: Session>(session: &mut S) -> io::Result<Ended> {
     session.listen()?;
     let mut requests = session.state_mut().take_requests();
@@ -21,7 +21,7 @@ pub(crate) async fn run<S: Session>(session: &mut S) -> io::Result<Ended> {
             () = stop.asked() => break Ended::Stopped,
             () = until(closes) => break Ended::Elapsed,
             request = next_request(&mut requests) => match request {
-                // If the requester no longer waits, the answer is dropped.
+                // If the requester no longer waits, we drop the answer.
                 Request::Report(answer) => drop(answer.send(session.report())),
                 Request::DecideKinds(parsed, answer) => {
                     drop(answer.send(session.decide_kinds(parsed)));

@@ -1,4 +1,4 @@
-//! The settings of a session, which are known before anything is attached.
+//! The settings of a session, which are known before we attach anything.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub struct Settings {
     pub bound: Option<DelayBound>,
     /// The time from the attach to the first trigger.
     pub start_after: Duration,
-    /// The time from the first trigger to the last one; `None`: until the session is stopped.
+    /// The time from the first trigger to the last one; `None`: until someone stops the session.
     pub duration: Option<Duration>,
     /// Whether children are covered.
     pub children: bool,

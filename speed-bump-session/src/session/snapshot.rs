@@ -11,15 +11,15 @@ use crate::{probe::plan::SelectedFunction, stats::median::median, units::Nanos};
 /// be in the counters of one function and not yet in those of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// When reading began (`CLOCK_MONOTONIC`). All calls that had returned by then are included.
+    /// When reading began (`CLOCK_MONOTONIC`). The counters include all calls that had returned by then.
     pub at: Nanos,
     /// The functions that were known at that time.
     pub known: Arc<KnownFunctions>,
     /// The counts, by [`FunctionId`].
     pub(super) counts: Vec<FunctionStats>,
-    /// The histograms of functions that were delayed, as far as they have one.
+    /// The histograms of delayed functions, as far as these have one.
     pub(super) histograms: BTreeMap<FunctionId, Histogram>,
-    /// The times of functions that are timed.
+    /// The times of functions that the session times.
     pub(super) times: BTreeMap<FunctionId, FunctionTimes>,
 }
 
@@ -40,12 +40,12 @@ impl Snapshot {
         self.known.iter().map(|(_, function)| function).zip(&self.counts)
     }
 
-    /// The counts of a function; zeros if it is not known.
+    /// The counts of a function; zeros if the session does not know it.
     pub fn stats_of(&self, function: &SelectedFunction) -> FunctionStats {
         self.known.id(function).map(|id| self.of_id(id)).unwrap_or_default()
     }
 
-    /// The counts of the function with this number; zeros if it is not known.
+    /// The counts of the function with this number; zeros if the session does not know it.
     pub fn of_id(&self, id: FunctionId) -> FunctionStats {
         self.counts.get(id.0 as usize).copied().unwrap_or_default()
     }
@@ -61,7 +61,7 @@ impl Snapshot {
         median(self.histogram(id)?, delayed, Nanos(requested_ns))
     }
 
-    /// The times of the function with this number; `None` if it is not timed.
+    /// The times of the function with this number; `None` if the session does not time it.
     pub fn times_of(&self, id: FunctionId) -> Option<FunctionTimes> {
         self.times.get(&id).copied()
     }

@@ -29,22 +29,22 @@ use crate::{
 pub(crate) struct State {
     /// The doses, functions and counters, which any thread may read and change.
     doses: Arc<Mutex<Doses>>,
-    /// Is held while doses are set or targets change.
+    /// A thread holds this lock while it sets doses or changes targets.
     turn: Arc<Mutex<()>>,
     pub(super) events: EventLog,
     requests: UnboundedSender<Request>,
-    /// Receives the requests. The event loop takes it over.
+    /// Receives the requests. The event loop takes over this receiver.
     asked: Option<UnboundedReceiver<Request>>,
     pub(super) warnings: Warnings,
     /// Python calls whose times are in no sum, by helper.
     pub(super) untimed: BTreeMap<u32, Untimed>,
     /// Native calls whose times are in no sum.
     pub(super) native_untimed: Untimed,
-    /// Why calls were missed, by helper.
+    /// Why helpers missed calls, by helper.
     pub(super) missed: BTreeMap<u32, Vec<String>>,
     /// The number of calls without a pair of caller and function, by helper.
     pub(super) without_caller: BTreeMap<u32, u64>,
-    /// Bits of the callers that targets name and that helpers have found.
+    /// The callers that targets name and that helpers have found, as bits.
     pub(super) callers_found: u64,
     /// Whether callers are recorded.
     pub(super) records_callers: bool,
@@ -64,7 +64,7 @@ pub(crate) struct State {
     pub(super) waited: Option<Waited>,
 }
 
-/// How the calls of a target became visible, and the floors: the highest of all its functions.
+/// How the calls of a target became visible, and the target's floors: the highest of all its functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Visibility {
     pub(super) entry: Entry,
@@ -125,7 +125,7 @@ impl State {
         self.started + self.start_after
     }
 
-    /// When the window closes, if it does.
+    /// When the window closes, if it closes by itself.
     pub(super) fn closes(&self) -> Option<Instant> {
         self.opens().checked_add(self.duration?)
     }
@@ -167,7 +167,7 @@ impl State {
         all
     }
 
-    /// Reports a problem to the user. The same text is reported only once.
+    /// Reports a problem to the user. We report the same text only once.
     pub(super) fn warn(&mut self, warning: String) {
         if let Some(text) = self.warnings.add(warning) {
             self.events.add(Event::Warning { text });

@@ -2,8 +2,8 @@
 //!
 //! Attaching waits for grace periods of the kernel, and a grace period lasts until delays in progress are
 //! over. So with long delays the event loop may receive a request seconds late. Therefore the requesting
-//! thread itself sets the stop flag, which ends every delay in progress, and the event loop does the rest.
-//! Code that waits outside the event loop checks the flag to see whether to go on.
+//! thread itself sets the stop flag, which ends every delay in progress. The event loop does the rest. Code
+//! that waits outside the event loop checks the flag to see whether to go on.
 
 use std::sync::{
     Arc, OnceLock,
@@ -27,8 +27,8 @@ struct Asked {
 }
 
 impl Stop {
-    /// From now on nothing is delayed, and the session detaches. If asked a second time, it does not wait for
-    /// helpers to leave.
+    /// From now on nothing is delayed, and the session detaches. After a second call, the session does not
+    /// wait for helpers to leave.
     pub fn ask(&self) {
         self.0.times.fetch_add(1, Ordering::SeqCst);
         if let Some(switch) = self.0.switch.get() {
@@ -37,12 +37,12 @@ impl Stop {
         self.0.notify.notify_one();
     }
 
-    /// How often it was asked to stop.
+    /// How often someone has asked the session to stop.
     pub fn times(&self) -> u32 {
         self.0.times.load(Ordering::SeqCst)
     }
 
-    /// Waits until it is asked for the first time. Only the event loop may use this.
+    /// Waits until someone asks for the first time. Only the event loop may use this.
     pub(super) async fn asked(&self) {
         while self.times() == 0 {
             self.0.notify.notified().await;

@@ -1,4 +1,4 @@
-//! Helpers that were sent other targets, or told to time calls, and have yet to apply it.
+//! Helpers to which we sent other targets, or the order to time calls, and which have yet to apply this.
 
 use std::{
     sync::Weak,
@@ -10,16 +10,16 @@ use speed_bump_abi::control_block::{State, notice};
 
 use crate::{presence::INTERPRETER_PATIENCE, python::helper::Block};
 
-/// How often the waiting loop checks them.
+/// How often the waiting loop checks the helpers.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Helpers, each with the generation of targets that it was sent. Code that waits for them must not hold a
+/// Helpers, each with the generation of targets that we sent to it. Code that waits for them must not hold a
 /// lock that others need.
 #[derive(Debug, Default)]
 pub(crate) struct ToldHelpers(Vec<(Weak<Block>, u32)>);
 
 impl ToldHelpers {
-    /// Adds a helper. The session holds the helper's block as long as its process is covered.
+    /// Adds a helper. The session holds the helper's block as long as it covers the helper's process.
     pub(super) fn add(&mut self, block: Weak<Block>, generation: u32) {
         self.0.push((block, generation));
     }
@@ -29,8 +29,8 @@ impl ToldHelpers {
         !self.0.is_empty()
     }
 
-    /// Waits until all helpers have applied their generation, at most as long as an interpreter may take for
-    /// it. Does not wait for helpers that are not active or that leave.
+    /// Waits until all helpers have applied their generation, but no longer than an interpreter may take for
+    /// this. Does not wait for helpers that are not active or that leave.
     pub(super) fn wait(&self) {
         let deadline = Instant::now() + INTERPRETER_PATIENCE;
         while self.0.iter().any(is_awaited) && Instant::now() < deadline {

@@ -15,13 +15,13 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// The most processes that are read, and the most cgroups around them.
+/// The most processes that we read, and the most cgroups around them.
 const PROCESSES: usize = 256;
 const GROUPS: usize = 256;
 /// The most bytes of a cgroup's `cpu.stat`.
 const BYTES: u64 = 16 << 10;
 
-/// Waiting times up to one moment. Each counts from the beginning of its thread, cgroup or machine.
+/// Waiting times up to one moment. Each time counts from the beginning of its thread, cgroup or machine.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waiting {
     threads: BTreeMap<Pid, ThreadTimes>,
@@ -43,7 +43,7 @@ impl Waiting {
         Self { threads, groups, processors: ProcessorTimes::read() }
     }
 
-    /// Reads the waiting times now, for the processes that are left, and for the cgroups of this reading.
+    /// Reads the waiting times now, for the processes that still exist, and for the cgroups of this reading.
     pub(super) fn later<'a>(&self, processes: impl Iterator<Item = &'a Process>) -> Self {
         let mut later = Self::read(processes);
         // A cgroup exists for a while after its processes have ended.
@@ -53,7 +53,7 @@ impl Waiting {
         later
     }
 
-    /// How long the threads that are left have run since an earlier reading.
+    /// How long the threads that still exist have run since an earlier reading.
     pub(super) fn ran_since(&self, earlier: &Self) -> Nanos {
         let ran = self.threads.iter().map(|(thread, times)| {
             let before = earlier.threads.get(thread).copied().unwrap_or_default();
@@ -67,7 +67,7 @@ impl Waiting {
         let processors = self.processors.since(earlier.processors);
         let (mut ran, mut waited) = (0_u64, 0_u64);
         for (thread, times) in &self.threads {
-            // A thread that has begun since the earlier reading had waited for nothing before.
+            // A thread that began after the earlier reading had waited for nothing before.
             let before = earlier.threads.get(thread).copied().unwrap_or_default();
             ran = ran.saturating_add(times.ran.0.saturating_sub(before.ran.0));
             waited = waited.saturating_add(times.waited.0.saturating_sub(before.waited.0));

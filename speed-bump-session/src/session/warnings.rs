@@ -1,5 +1,5 @@
-//! Problems that do not end a session. Each is reported once, and only up to a limit, because targets can
-//! cause any number of warnings.
+//! Problems that do not end a session. We report each once, and only up to a limit, because targets can cause
+//! any number of warnings.
 
 use std::{
     collections::HashSet,
@@ -8,9 +8,9 @@ use std::{
 
 use crate::bounds::{NAME_BYTES, cut};
 
-/// The most warnings that are kept and shown: a user does not read more.
+/// The most warnings that we keep and show: a user does not read more.
 const KEPT: usize = 100;
-/// The most further warnings that are told apart, so that each is counted once.
+/// The most further warnings that we tell apart, so that we count each once.
 const COUNTED: usize = 10_000;
 /// The most bytes of one warning: a sentence with the longest names of a function and a file.
 const BYTES: usize = 2 * NAME_BYTES + 1_024;
@@ -45,7 +45,7 @@ impl Warnings {
         None
     }
 
-    /// The warnings that are kept, and a line about the number of others.
+    /// The warnings that we have kept, and a line about the number of others.
     pub(super) fn list(&self) -> Vec<String> {
         let mut list = self.kept.clone();
         let more = if self.others.len() < COUNTED { "" } else { "at least " };

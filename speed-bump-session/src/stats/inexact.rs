@@ -1,5 +1,5 @@
-//! Reports where delays were longer than requested on average, and why. A pure function of the counts and of
-//! what the processes waited for.
+//! Reports where delays were longer than requested on average, and why. The result depends only on the counts
+//! and on what the processes waited for.
 
 use std::fmt;
 
@@ -9,10 +9,11 @@ use speed_bump_abi::Histogram;
 use super::median::{interrupted, interrupted_part};
 use crate::{probe::cost::Floors, units::Nanos};
 
-/// We report means from this multiple of the request on, in thousandths: a tenth more.
+/// From this multiple of the request on, we report the mean delay. The multiple is in thousandths: a tenth
+/// more.
 const TOLD_FROM: u64 = 1_100;
-/// Waiting explains excess delays if it takes at least this fraction (one fourth) of their time. Not all
-/// waiting is in delays, and some threads that waited have ended.
+/// Waiting explains excess delays if the waiting takes at least this fraction (one fourth) of the excess
+/// time. Not all waiting is in delays, and some threads that waited have ended.
 const EXPLAINS: u64 = 4;
 
 /// The mean delay divided by the mean request, in thousandths.
@@ -38,7 +39,7 @@ pub enum Cause {
     /// The request is shorter than the floor: the time that a delayed call takes at the probe site with warm
     /// caches.
     Floor,
-    /// The request is shorter than the floor with cold caches: that of calls after a sleep, or after much
+    /// The request is shorter than the floor with cold caches, which calls have after a sleep, or after much
     /// other code.
     ColdFloor,
     /// The threads waited for a processor.
@@ -68,7 +69,7 @@ impl fmt::Display for Cause {
 }
 
 impl Cause {
-    /// The way out, as a continuation of the cause. Empty if there is none.
+    /// What the user can do, as a continuation of the cause. Empty if there is nothing.
     pub fn way_out(self) -> &'static str {
         match self {
             Self::Floor | Self::ColdFloor => {
@@ -97,11 +98,11 @@ impl Cause {
 pub struct Inexact {
     /// The mean delay divided by the mean request.
     pub over: Times,
-    /// Why it is longer.
+    /// Why the mean delay is longer.
     pub cause: Cause,
 }
 
-/// Delays, to be compared with their requests.
+/// Delays, for comparison with their requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Delays<'a> {
     /// The number of delays.
@@ -121,7 +122,8 @@ pub struct Delays<'a> {
 pub struct Waited {
     /// How long the threads of the processes waited for a processor.
     pub for_processor: Nanos,
-    /// How long the machine's processors waited for their hypervisor: the share of the processes.
+    /// How long the machine's processors waited for their hypervisor: only the part that belongs to the
+    /// processes.
     pub for_hypervisor: Nanos,
     /// How long the control groups of the processes waited for more processor time.
     pub for_quota: Nanos,
@@ -152,7 +154,7 @@ fn cause(delays: &Delays<'_>, waited: Option<&Waited>, too_long: Nanos) -> Cause
     }
     let Some(waited) = waited else { return Cause::Unknown };
     let explains = |waited: Nanos| waited.0 > 0 && waited.0 >= too_long.0 / EXPLAINS;
-    // A group that has used up its processor time also waits for a processor, so this comes first.
+    // A group that has used up its processor time also waits for a processor, so we check the group first.
     if explains(waited.for_quota) {
         return Cause::CpuQuota;
     }
@@ -225,9 +227,9 @@ mod tests {
         let waited = waited(MS, MS, MS);
         assert_eq!(decided(500, &[1_000; 4], waited), Some((2_000, Cause::Floor)));
         assert_eq!(decided(1_000, &[6_000; 4], waited), Some((6_000, Cause::ColdFloor)));
-        // The request is above both floors, and nothing was interrupted: the cause is unknown.
+        // The request is above both floors, and nothing interrupted the delays: the cause is unknown.
         assert_eq!(decided(8_000, &[10_000; 4], waited), Some((1_250, Cause::Unknown)));
-        // Delays were interrupted. That counts, even if the request is below the cold floor.
+        // Something interrupted the delays. This is the cause even if the request is below the cold floor.
         assert_eq!(decided(6_000, &[6_100, 90_000], waited).map(|(_, cause)| cause), Some(Cause::CpuQuota));
     }
 

@@ -6,19 +6,19 @@ use serde::Serialize;
 
 use super::output::{Content, Output, OutputError};
 
-/// Why a report was not written as JSON.
+/// Why we did not write a report as JSON.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
     /// The report could not be written.
     #[error(transparent)]
     Write(#[from] OutputError),
-    /// The report could not be converted to JSON.
+    /// We could not convert the report to JSON.
     #[error("cannot express the report as JSON: {0}")]
     Serialize(serde_json::Error),
 }
 
 impl JsonError {
-    /// Whether the report could not be written because its reader is gone.
+    /// Whether we could not write the report because its reader is gone.
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Write(OutputError { error, .. }) if error.kind() == io::ErrorKind::BrokenPipe)
     }
@@ -33,7 +33,7 @@ impl From<serde_json::Error> for JsonError {
 /// Writes a report as JSON.
 ///
 /// # Errors
-/// The report could not be converted or written.
+/// We could not convert or write the report.
 pub fn write(report: &impl Serialize, to: &Output) -> Result<(), JsonError> {
     Ok(to.write(Content::Json(&text(report)?))?)
 }
@@ -41,7 +41,7 @@ pub fn write(report: &impl Serialize, to: &Output) -> Result<(), JsonError> {
 /// A report as JSON, with a line break at the end.
 ///
 /// # Errors
-/// The report could not be converted to JSON.
+/// We could not convert the report to JSON.
 pub fn text(report: &impl Serialize) -> Result<String, JsonError> {
     Ok(serde_json::to_string_pretty(report)? + "\n")
 }

@@ -1,4 +1,4 @@
-//! The report as lines of JSON, written at intervals during a session.
+//! The report as lines of JSON, which we write at intervals during a session.
 
 use std::{
     fs::{File, OpenOptions},
@@ -16,7 +16,7 @@ use crate::printable::printable_json;
 /// The interval between two lines.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Where the lines go. If the file exists, lines are appended to it.
+/// Where the lines go. If the file exists, we append lines to it.
 #[derive(Debug)]
 pub struct JsonLines {
     path: PathBuf,
@@ -30,7 +30,7 @@ impl JsonLines {
     /// may have put it there.
     ///
     /// # Errors
-    /// The path cannot be written to, or is a FIFO without a reader.
+    /// We cannot write to the path, or it is a FIFO without a reader.
     pub fn at(path: &Path) -> Result<Self, JsonError> {
         let file = (path.as_os_str() != "-").then(|| open(path)).transpose();
         let file = file.map_err(|error| failed(path, error))?;
@@ -46,7 +46,7 @@ impl JsonLines {
         if now < self.due {
             return Ok(());
         }
-        // If lines were missed, they are not written later.
+        // If we missed lines, we do not write them later.
         self.due = (self.due + EVERY).max(now);
         report().map_or(Ok(()), |report| self.write(&report))
     }

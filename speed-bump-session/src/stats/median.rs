@@ -13,8 +13,8 @@ fn recorded(histogram: &Histogram) -> u64 {
 
 /// The average excess of the delays in a bucket, relative to their request.
 ///
-/// The first bucket counts as exact: if delays end in time, most of them lie near its beginning. The end of
-/// the last bucket is unknown.
+/// The first bucket counts as exact: if delays end in time, most of them lie near the bucket's beginning. The
+/// end of the last bucket is unknown.
 fn parts(bucket: usize) -> f64 {
     let (from, to) = Histogram::bounds(bucket);
     match bucket {
@@ -59,8 +59,8 @@ pub fn interrupted(histogram: &Histogram) -> u64 {
     histogram.words.get(Histogram::INTERRUPTED).copied().unwrap_or(0).min(recorded(histogram))
 }
 
-/// The part of the excess that comes from interrupted delays: 0 to 1. Assumes that these are the longest
-/// delays.
+/// The part of the excess that comes from interrupted delays: 0 to 1. We assume that the interrupted delays
+/// are the longest ones.
 pub(super) fn interrupted_part(histogram: &Histogram) -> f64 {
     let mut left = interrupted(histogram);
     let (mut of_interrupted, mut all) = (0.0, 0.0);

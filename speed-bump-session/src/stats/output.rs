@@ -30,7 +30,8 @@ pub enum Output {
 pub enum Content<'a> {
     /// These bytes, unchanged.
     Bytes(&'a [u8]),
-    /// JSON. In a file it is exact. Elsewhere a terminal may show it, so invisible characters are replaced.
+    /// JSON. In a file we write exactly this text. Elsewhere a terminal may show the text, so we replace
+    /// invisible characters.
     Json(&'a str),
 }
 
@@ -45,8 +46,8 @@ pub struct OutputError {
 }
 
 impl Output {
-    /// Takes a path from the user; `-` is standard output. Checks that a report can be written there, and
-    /// leaves nothing behind. An error comes now, and not after a session of an hour.
+    /// Takes a path from the user; `-` is standard output. Checks that we can write a report there, and
+    /// leaves nothing behind. So an error comes now, and not after a session of an hour.
     ///
     /// # Errors
     /// The folder is missing or not writable, or the path is unsuitable: a folder or a disk.
@@ -64,8 +65,8 @@ impl Output {
         Ok(Self::Path(path))
     }
 
-    /// Writes the report. A file appears completely under its name, by renaming. A symbolic link with this
-    /// name is replaced, not followed. A device or a FIFO is written to.
+    /// Writes the report. A file appears completely under its name, because we rename it. We replace a
+    /// symbolic link with this name, and do not follow it. We write into a device or a FIFO.
     ///
     /// # Errors
     /// The folder is missing or not writable, the disk is full, or there is no reader.

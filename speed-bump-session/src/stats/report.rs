@@ -31,7 +31,7 @@ pub struct SessionReport {
     pub pid: Pid,
     /// All processes that were named on the command line.
     pub pids: Vec<Pid>,
-    /// The number of processes that were covered during the session, including children.
+    /// The number of processes that the session covered, including children.
     pub processes: usize,
     /// The engine.
     pub engine: EngineKind,
@@ -55,7 +55,7 @@ pub struct SessionReport {
 pub struct TargetReport {
     /// The target's `id=`, or its pattern and caller.
     pub id: String,
-    /// The kind of function that it selects.
+    /// The kind of function that the target selects.
     pub kind: TargetKind,
     /// The patterns, as written.
     pub pattern: String,
@@ -66,7 +66,7 @@ pub struct TargetReport {
     pub engine: EngineKind,
     /// How calls became visible. Absent if nothing was selected.
     pub entry: Option<Entry>,
-    /// The floor at its sites: the largest, if they differ.
+    /// The floor at the target's sites: the largest, if they differ.
     pub floor_ns: Nanos,
     /// The floor for calls after a sleep, or after much other code.
     pub cold_floor_ns: Nanos,
@@ -129,8 +129,8 @@ pub struct FunctionReport {
     /// The function's times, if calls were timed.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub times: Option<TimesReport>,
-    /// The function's callers, those with the most calls first; `None` if callers were not recorded, or there
-    /// were none.
+    /// The function's callers, with the most calls first. `None` if nobody recorded callers, or there were
+    /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callers: Option<Vec<CallerReport>>,
 }
@@ -169,7 +169,7 @@ impl FunctionReport {
         Self { callers, ..self }
     }
 
-    /// Adds the histogram of its delays, if known.
+    /// Adds the histogram of the function's delays, if known.
     #[must_use]
     pub fn with_histogram(self, histogram: Option<&Histogram>) -> Self {
         Self {
@@ -246,8 +246,8 @@ impl SessionReport {
             all.delivered = Nanos(all.delivered.0.saturating_add(of_target.delivered.0));
         }
         self.inexact = inexact(&all, waited, too_long).map(|all| {
-            // Each target has its own floors. So the cause for the session is that of the function with the
-            // largest excess.
+            // Each target has its own floors. So the cause for the session is the cause for the function with
+            // the largest excess.
             let excess =
                 |function: &&FunctionReport| function.delivered_ns.0.saturating_sub(function.requested_ns.0);
             let functions = self.targets.iter().flat_map(|target| &target.functions);
@@ -259,7 +259,7 @@ impl SessionReport {
 }
 
 impl TargetReport {
-    /// A target with its functions. All calls of these were to be delayed. Does not set how the calls became
+    /// A target with its functions, for which all calls were to be delayed. Does not set how the calls became
     /// visible, nor the floors.
     pub fn new(
         target: &Target,

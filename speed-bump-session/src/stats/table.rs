@@ -91,8 +91,8 @@ pub struct Size {
     pub columns: usize,
 }
 
-/// The table that is refreshed during the session: the busiest functions of all targets, within this size.
-/// Names are shortened if numbers need the room.
+/// The table that we refresh during the session: the busiest functions of all targets, within this size. If
+/// numbers need the room, we shorten names.
 pub fn render_live(report: &SessionReport, size: Size) -> String {
     let mut functions: Vec<&FunctionReport> =
         report.targets.iter().flat_map(|target| &target.functions).collect();
@@ -117,7 +117,7 @@ fn heading(first: &str, timed: bool) -> Vec<String> {
     cells.into_iter().take(if timed { 8 } else { 6 }).map(str::to_owned).collect()
 }
 
-/// Own times of functions can be added up; cumulative times overlap.
+/// Own times of functions can be added up; cumulative times overlap, so they cannot.
 fn times_of_target(target: &TargetReport) -> [String; 2] {
     let own = target.functions.iter().filter_map(|function| function.times).map(|times| times.own_ns.0);
     let own = own.reduce(u64::saturating_add);
@@ -152,13 +152,13 @@ fn function_row(indent: &str, function: &FunctionReport, timed: bool) -> Vec<Str
     row
 }
 
-/// The name in its source language. A name that is not mangled stays as it is. Python's names never look
+/// The name in its source language. A name that is not mangled stays unchanged. Python's names never look
 /// mangled.
 fn name_of(function: &FunctionReport) -> String {
     for_people(&function.name).unwrap_or_else(|| function.name.clone())
 }
 
-/// Is written before a mean that exceeds its request.
+/// The mark before a mean that exceeds its request.
 const MARK: char = '!';
 
 /// The mean time that a delayed call loses.

@@ -1,4 +1,4 @@
-//! Warnings about calls whose own and cumulative times are not known.
+//! Warnings about calls whose own and cumulative times we do not know.
 
 use speed_bump_abi::CALLS_DEPTH;
 pub use speed_bump_experiment::report::session::TimesReport;
@@ -8,7 +8,7 @@ use crate::probe::plan::SelectedFunction;
 /// The numbers of calls whose times are in no sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Untimed {
-    /// Calls whose end was not seen, or not seen in the expected order.
+    /// Calls whose end we did not see, or did not see in the expected order.
     pub unmatched: u64,
     /// Calls for which there was no room.
     pub without_room: u64,
@@ -56,7 +56,7 @@ impl std::ops::AddAssign for Untimed {
 /// How many functions without times the warnings name.
 const NAMED: usize = 5;
 
-/// Warnings about functions that are not timed, each with the reason.
+/// Warnings about functions that we do not time, each with the reason.
 pub fn not_timed<'a>(functions: impl Iterator<Item = (&'a SelectedFunction, &'a str)>) -> Vec<String> {
     let mut functions = functions.peekable();
     let mut texts: Vec<String> = functions

@@ -86,7 +86,8 @@ impl<'t> Callers<'t> {
 
 impl Targets {
     /// The Python targets whose caller was not found. `found` has a bit for the number of each caller that
-    /// was found. Leaves out callers whose pattern matches `<module>`, as no list of functions contains that.
+    /// was found. Leaves out callers whose pattern matches `<module>`, because no list of functions contains
+    /// `<module>`.
     pub fn without_caller(&self, found: u64) -> Vec<TargetIndex> {
         let callers = Callers::of_kind(self.targets.iter(), TargetKind::Python);
         let is_found = |number: u32| found.checked_shr(number.wrapping_sub(1)).unwrap_or(0) & 1 == 1;

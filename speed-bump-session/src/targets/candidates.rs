@@ -28,13 +28,13 @@ impl<'c> From<(&'c str, &'c str)> for Candidate<'c> {
 }
 
 impl Target {
-    /// The candidates that are most similar to this target, the best first, at most `limit`. Each is given as
-    /// a line that selects it.
+    /// The candidates that are most similar to this target, the best first, at most `limit`. Each of them is
+    /// a line that selects the candidate.
     ///
-    /// First come names that match except for case. Next come names that contain the pattern
-    /// (`SelfAttention.forward` for `forward`), that have the same name and other parameters, or that differ
-    /// by a few letters, the fewest first. Last come the right names in other modules, and other names in the
-    /// right module. If a candidate has several names, the most similar one counts.
+    /// First come names that match except for case. Next come three kinds of names: names that contain the
+    /// pattern (`SelfAttention.forward` for `forward`), names that differ only in their parameters, and names
+    /// that differ by a few letters, the fewest first. Last come the right names in other modules, and other
+    /// names in the right module. If a candidate has several names, the most similar one counts.
     ///
     /// A hundred thousand candidates take a fraction of a second. We compare letters only up to a fixed
     /// amount of work. After that, we only check whether a candidate matches except for case, or contains the
@@ -79,14 +79,14 @@ const ELSEWHERE: u32 = 1_000;
 const OTHER_NAME: u32 = 2_000;
 /// The score of a name that contains the pattern: the best score of a name that does not match.
 const CONTAINED: u32 = 1;
-/// A pattern with fewer letters is contained in too many names to be a hint.
+/// If a pattern has fewer letters, too many names contain it. Then this is no hint.
 const FEWEST_CONTAINED: usize = 3;
 
 /// Measures how far names are from a target. A target's name can be read in several ways.
 struct NameGauge {
     as_pattern: Gauge,
-    /// The name as plain text, for native functions such as `f[abi:cxx11](int)`, whose brackets are no class
-    /// of characters.
+    /// The name as plain text. This is for native functions such as `f[abi:cxx11](int)`, whose brackets are
+    /// no class of characters.
     literally: Option<Gauge>,
     /// The name before its parameters: `f(int)` is near to `f(long)`.
     without_parameters: Option<String>,
@@ -112,8 +112,8 @@ impl NameGauge {
         self.as_pattern.letters > 0
     }
 
-    /// The distance of a candidate's nearest name, and that name. If no name is near: no distance, and the
-    /// full name.
+    /// The distance of a candidate's nearest name, and that name. If no name is near, there is no distance,
+    /// and the name is the full name.
     fn nearest<'c>(&self, candidate: &Candidate<'c>, budget: &mut usize) -> (Option<u32>, &'c str) {
         let mut best: (Option<u32>, &str) = (None, candidate.name);
         for name in std::iter::once(candidate.name).chain(candidate.aliases.iter().map(String::as_str)) {
@@ -122,7 +122,7 @@ impl NameGauge {
             if let Some(near) = near.filter(|near| best.0.is_none_or(|best| *near < best)) {
                 best = (Some(near), name);
             }
-            // The user needs the parameters, so the full name is shown.
+            // The user needs the parameters, so we show the full name.
             let is_overload = self.without_parameters.as_deref() == Some(name);
             if is_overload && best.0.is_none_or(|best| CONTAINED < best) {
                 best = (Some(CONTAINED), candidate.name);
@@ -206,7 +206,8 @@ impl Gauge {
         Ok(Self { folded, around, steps, letters, letter_set })
     }
 
-    /// The distance of a text from the pattern: 0 if it matches except for case; `None` if it is too far.
+    /// The distance of a text from the pattern: 0 if the text matches except for case; `None` if the text is
+    /// too far.
     fn distance(&self, text: &str, budget: &mut usize) -> Option<u32> {
         let folded: String = text.chars().map(fold).collect();
         if self.folded.matches(&folded) {
@@ -218,7 +219,7 @@ impl Gauge {
         self.edits(&folded, budget).map(|edits| CONTAINED + edits)
     }
 
-    /// [`Gauge::distance`] for a module. With `dotted`, its dotted names count as well.
+    /// [`Gauge::distance`] for a module. With `dotted`, the module's dotted names count as well.
     fn of_module(&self, path: &str, dotted: bool, budget: &mut usize) -> Option<u32> {
         let by_path = self.distance(path, budget);
         if !dotted || by_path == Some(0) {
@@ -290,7 +291,7 @@ struct Best<'c> {
     found: Vec<Scored<'c>>,
 }
 
-/// Score, length of the name, module, name: candidates are sorted by these.
+/// Score, length of the name, module, name. We sort candidates by these.
 type Scored<'c> = (u32, usize, &'c str, &'c str);
 
 impl<'c> Best<'c> {

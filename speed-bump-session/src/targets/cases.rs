@@ -1,5 +1,5 @@
 //! Single lines, and whether each selects a Python function: the cases of the reference (docs/targets.md),
-//! and similar ones. All code that selects functions is tested with them.
+//! and similar ones. We test all code that selects functions with these cases.
 
 /// A line, and whether it selects a Python function.
 pub(super) struct Case {
@@ -23,7 +23,7 @@ pub(super) const CASES: [Case; 27] = [
     case("*:a{b,c}", "/a/b.py", "ab", false),
     case("*:a{b,c}", "/a/b.py", "a{b,c}", true),
     case("*:f[", "/a/b.py", "f[", true),
-    // A module pattern without `/` is compared with the dotted name.
+    // We compare a module pattern without `/` with the dotted name.
     case("module : name", "/x/module.py", "name", true),
     case(
         "transformers.modeling_llama:LlamaAttention.*",
@@ -38,7 +38,7 @@ pub(super) const CASES: [Case; 27] = [
     case("json:*", "/usr/lib/python3.11/json/decoder.py", "JSONDecoder.decode", false),
     case("*json*:*", "/usr/lib/python3.11/json/decoder.py", "JSONDecoder.decode", true),
     case("decoder.py:*", "/usr/lib/python3.11/json/decoder.py", "JSONDecoder.decode", false),
-    // In dotted names, a class also matches the `.` that stands for a `/`. In paths, a `/` stays a `/`.
+    // In dotted names, a class also matches the `.` that stands for a `/`. In paths, a `/` remains a `/`.
     case("json[.]decoder:*", "/x/json/decoder.py", "loads", true),
     case("json[!.]decoder:*", "/x/json/decoder.py", "loads", false),
     case("jso[n]?[d]ecoder:*", "/x/json/decoder.py", "loads", true),

@@ -1,5 +1,5 @@
-//! Targets of a session that change while it runs. Each target keeps its position, since reports and doses
-//! refer to it by position.
+//! Targets of a session that change while it runs. Each target keeps its position, because reports and doses
+//! refer to targets by position.
 
 use std::collections::HashSet;
 

@@ -1,9 +1,9 @@
 //! Module names of Python files, from their paths alone: `/x/site-packages/json/decoder.py` may be
-//! `json.decoder`, `site-packages.json.decoder`, and so on. `sys.path` is not used.
+//! `json.decoder`, `site-packages.json.decoder`, and so on. We do not use `sys.path`.
 
 use super::pattern::Pattern;
 
-/// Whether a module pattern is compared with dotted names as well as with the path.
+/// Whether we compare a module pattern with dotted names as well as with the path.
 pub(super) fn applies(pattern: &Pattern) -> bool {
     let text = pattern.as_str();
     !(text.contains('/') || text == "*" || text.ends_with(".py") || text.ends_with('>'))
@@ -12,7 +12,7 @@ pub(super) fn applies(pattern: &Pattern) -> bool {
 /// The module names that the file at `path` may have. A module name can start at some components of the path.
 /// There is one module name for each of these components.
 ///
-/// All of them are suffixes of one text: the path without `/__init__.py` or `.py`, with `.` for each `/`.
+/// All these names are suffixes of one text: the path without `/__init__.py` or `.py`, with `.` for each `/`.
 pub(super) struct DottedNames {
     dotted: String,
     starts: Vec<usize>,

@@ -84,7 +84,7 @@ impl fmt::Display for NoTarget {
 pub struct LineErrors {
     /// Sorted by line.
     pub errors: Vec<LineError>,
-    /// Whether there are too many errors, so that the rest of the file was not read.
+    /// Whether there are too many errors. If so, we did not read the rest of the file.
     pub truncated: bool,
 }
 
@@ -116,7 +116,7 @@ pub struct LineError {
     pub file: String,
     /// The number of the line, from 1.
     pub line: usize,
-    /// The line without its line end; bytes that are not UTF-8 are replaced.
+    /// The line without its line end. We replace bytes that are not UTF-8.
     pub text: String,
     /// The fault, and what was expected.
     pub problem: LineProblem,

@@ -12,18 +12,19 @@ use crate::printable::printable;
 const NAME_LIMIT: usize = MAX_LINE_BYTES / 2;
 
 /// A line of a targets file that selects the function with this name in this file. A line cannot contain
-/// white space, `:` or `#`: in their place it has patterns that match any character. So the line can also
-/// select files and names that differ only in these characters.
+/// white space, `:` or `#`. We replace these characters by patterns that match any character. So the line can
+/// also select files and names that differ only in these characters.
 pub fn line(kind: TargetKind, file: &Path, name: &str) -> String {
     let mut pattern = escaped(name);
-    // As the first word of the name, `delay=1` would be read as an option.
+    // As the first word of the name, `delay=1` would count as an option.
     if options::split(&pattern).0.is_empty() {
         pattern = pattern.replace('=', "?");
     }
     format!("{}:{}:{pattern}", kind.prefix(), escaped(&file.to_string_lossy()))
 }
 
-/// As [`line()`], for a name without its outer classes and functions: it is the last part of the full name.
+/// Like [`line()`], for a name without its outer classes and functions: this name is the last part of the
+/// full name.
 pub fn inner_line(kind: TargetKind, file: &Path, name: &str) -> String {
     format!("{}:{}:*.{}", kind.prefix(), escaped(&file.to_string_lossy()), escaped(name))
 }
@@ -49,7 +50,7 @@ fn read_back(line: String, kind: TargetKind, file: &Path, name: &str) -> Option<
     (is_alone && is_it).then_some(line)
 }
 
-/// As [`line()`], but with patterns only where plain text would be read as something else. For a USDT probe,
+/// Like [`line()`], but with patterns only where plain text would have another meaning. For a USDT probe,
 /// `name` is `provider:name`.
 pub fn plain_line(kind: TargetKind, file: &str, name: &str) -> String {
     if kind == TargetKind::Python {
@@ -70,8 +71,8 @@ pub fn plain_line(kind: TargetKind, file: &str, name: &str) -> String {
     format!("{}:{file}:{}", kind.prefix(), plain_name(kind, name))
 }
 
-/// A function's name for a line: unchanged if a line can contain it, otherwise a pattern that matches it. For
-/// a USDT probe, `name` is `provider:name`.
+/// A function's name for a line. If a line can contain the name, this returns it unchanged, and otherwise a
+/// pattern that matches the name. For a USDT probe, `name` is `provider:name`.
 pub fn plain_name(kind: TargetKind, name: &str) -> Cow<'_, str> {
     match name.split_once(':') {
         Some((provider, name)) if kind == TargetKind::Usdt => {
@@ -82,7 +83,7 @@ pub fn plain_name(kind: TargetKind, name: &str) -> Cow<'_, str> {
 }
 
 fn plain_part(kind: TargetKind, name: &str) -> Cow<'_, str> {
-    // If a native function has exactly this name, the line is not read as a pattern.
+    // If a native function has exactly this name, we do not read the line as a pattern.
     let is_itself = kind == TargetKind::Native || !has_pattern(name);
     let is_read_back = || {
         // In a line of this kind, only the name could be misread.
@@ -99,7 +100,7 @@ fn plain_part(kind: TargetKind, name: &str) -> Cow<'_, str> {
     let cut = name.char_indices().map(|(at, _)| at).find(|at| *at > NAME_LIMIT / 4);
     match cut.filter(|_| name.len() > NAME_LIMIT).and_then(|at| name.get(..at)) {
         Some(beginning) => format!("{}*", escaped(beginning)).into(),
-        // As the first word of the name, `delay=1` would be read as an option.
+        // As the first word of the name, `delay=1` would count as an option.
         None => escaped(name).replace('=', "?").into(),
     }
 }

@@ -19,7 +19,7 @@ impl ParsedTargets {
     /// error: [`Targets::no_target`](super::Targets::no_target) has the warning.
     ///
     /// # Errors
-    /// The file cannot be read, has no target, or has invalid lines. The error has all invalid lines.
+    /// We cannot read the file, it has no target, or it has invalid lines. The error has all invalid lines.
     pub fn load(path: &Path, allow_empty: bool) -> Result<Self, TargetsError> {
         let (name, bytes) = contents(path)?;
         Self::parse(&name, &bytes, allow_empty)
@@ -65,7 +65,7 @@ impl ParsedTargets {
 /// The bytes of a targets file, and its name in messages. `-` is standard input.
 ///
 /// # Errors
-/// The file cannot be read, or is too large.
+/// We cannot read the file, or it is too large.
 pub(super) fn contents(path: &Path) -> Result<(String, Vec<u8>), TargetsError> {
     if path == Path::new("-") {
         return read("standard input".to_owned(), Ok(io::stdin().lock()));
@@ -75,7 +75,7 @@ pub(super) fn contents(path: &Path) -> Result<(String, Vec<u8>), TargetsError> {
 
 fn read(file: String, open: io::Result<impl io::Read>) -> Result<(String, Vec<u8>), TargetsError> {
     let mut bytes = Vec::new();
-    // Never reads much more than the limit: a device or a pipe does not give its size.
+    // We never read much more than the limit: a device or a pipe does not give its size.
     let read = open.and_then(|open| open.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes));
     match read {
         Ok(read) if read as u64 > MAX_FILE_BYTES => Err(TargetsError::TooLarge { file }),
@@ -89,7 +89,7 @@ fn read(file: String, open: io::Result<impl io::Read>) -> Result<(String, Vec<u8
 }
 
 /// The lines of a file, each with the byte offset at which it starts. `\n`, `\r\n` and `\r` end a line, as in
-/// Python's text files. A byte order mark is skipped.
+/// Python's text files. This skips a byte order mark.
 fn physical_lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
     let mut at = if bytes.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
@@ -103,7 +103,7 @@ fn physical_lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
-/// The contents of the lines so far.
+/// The contents of the lines that we have read so far.
 #[derive(Default)]
 struct Collected {
     targets: Vec<Parsed<Target>>,
@@ -169,8 +169,8 @@ impl Collected {
         Ok(())
     }
 
-    /// Names the targets that have no explicit id by their pattern and caller, or, if another target has that
-    /// name, with ` (line N)`. An error has the line, its text and the fault.
+    /// Names the targets that have no explicit id by their pattern and caller. If another target has that
+    /// name, adds ` (line N)`. An error has the line, its text and the fault.
     fn finish(mut self) -> Result<ParsedTargets, (usize, String, LineProblem)> {
         for &at in &self.unnamed {
             let Some(Parsed { line: target, .. }) = self.targets.get_mut(at) else { continue };

@@ -1,9 +1,10 @@
-//! Decides which mangled names may have demangled forms that a line matches.
+//! Decides for which mangled names a line may match a demangled form.
 //!
 //! Demangling all names of a large library takes seconds. Most lines name one function exactly, as the lines
-//! of a sweep do. A demangled form consists of identifiers, which the mangled name contains unchanged, and of
-//! words that have other characters around them. So if a form is one identifier, the mangled name contains
-//! it. If a form begins with `_Z` or `_R`, the mangled name contains an identifier that begins so.
+//! of a sweep do. A demangled form consists of identifiers, and of words that have other characters around
+//! them. The mangled name contains each identifier unchanged. So if a form is one identifier, the mangled
+//! name contains it. If a form begins with `_Z` or `_R`, the mangled name contains an identifier that begins
+//! so.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +26,7 @@ impl NativeModule<'_> {
     /// The demangled forms that lines may match.
     pub fn forms(&self) -> Forms {
         let parts: Option<BTreeSet<&str>> = self.0.names().map(|name| part(name.exact()?)).collect();
-        // One automaton searches for all lines, as there may be a thousand.
+        // One automaton searches for all lines, because there may be a thousand.
         Forms { parts: parts.and_then(|parts| AhoCorasick::new(parts).ok()) }
     }
 }
@@ -34,7 +35,8 @@ impl Forms {
     /// Whether a line may match a demangled form of this name.
     pub fn may_matter(&self, mangled: &str) -> bool {
         let Some(parts) = &self.parts else { return true };
-        // Without the first letter of its own prefix, which would be found in every name.
+        // We leave out the first letter of the name's own prefix: otherwise we would find the prefix in every
+        // name.
         let rest = mangled.get(1..).unwrap_or_default();
         MANGLED.iter().any(|prefix| mangled.starts_with(prefix)) && parts.is_match(rest)
     }

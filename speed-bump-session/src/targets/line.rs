@@ -39,7 +39,7 @@ pub(super) enum LineKind {
 }
 
 impl LineKind {
-    /// Whether this is the kind of the line if its module part names no ELF file.
+    /// Whether the line has this kind if its module part names no ELF file.
     pub(super) fn is_without_elf(self, kind: TargetKind) -> bool {
         match self {
             Self::Known(known, _) => known == kind,
@@ -48,7 +48,7 @@ impl LineKind {
     }
 }
 
-/// Reads a line; `None` if it is blank or a comment.
+/// Reads a line; `None` if the line is blank or a comment.
 pub(super) fn read(text: &str) -> Result<Option<Line>, LineProblem> {
     let text = text.trim();
     if text.is_empty() || text.starts_with('#') {
@@ -60,7 +60,7 @@ pub(super) fn read(text: &str) -> Result<Option<Line>, LineProblem> {
     };
     let (patterns, words) = patterns(text)?;
     let options = match words.first() {
-        // An option that starts with `#` is a comment, which has its own message.
+        // An option that starts with `#` is a comment, which has a message of its own.
         Some(word) if excludes && !word.starts_with('#') => {
             return Err(LineProblem::OptionOnExclusion { word: (*word).to_owned() });
         }

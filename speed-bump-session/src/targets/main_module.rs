@@ -1,6 +1,6 @@
 //! The module `__main__`: Python's name for the file that a process runs.
 //!
-//! Only a process knows which file that is. So a line with the module `__main__` selects in the files that
+//! Only a process knows which file it runs. So a line with the module `__main__` selects in the files that
 //! the caller has found, and in files whose path matches as written (`pkg/__main__.py`).
 
 use std::iter;

@@ -1,5 +1,5 @@
-//! The parsed lines of a targets file, before the kind of each is decided. If a line names no kind, a file
-//! may decide whether it is native or Python, and only a process knows that file.
+//! The parsed lines of a targets file, before we decide the kind of each. If a line names no kind, a file may
+//! decide whether the line is native or Python, and only a process knows that file.
 
 use std::collections::HashMap;
 
@@ -40,7 +40,7 @@ impl ParsedTargets {
         targets.chain(exclusions)
     }
 
-    /// Decides the kinds of lines that `of` has too: they get the same kind as there.
+    /// Decides the kinds of the lines that `of` also has: each line gets the same kind as there.
     #[must_use]
     pub fn decided_as_in(mut self, of: &Targets) -> Self {
         let is_by_file = |reason: KindReason| matches!(reason, KindReason::ElfFile | KindReason::Default);

@@ -16,7 +16,7 @@ use serde::Serialize;
 use self::class::Class;
 pub(super) use self::set::PatternSet;
 
-/// A shell glob that must match a whole text. It is case-sensitive.
+/// A shell glob that must match a whole text. A glob is case-sensitive.
 ///
 /// `*` matches any text (also one with `/`, `.` and newlines), `?` any character, `[seq]` and `[!seq]` a
 /// character in `seq` or not in `seq`. Every other character stands for itself, and so do `{`, `}`, `\`, and
@@ -87,8 +87,8 @@ impl Pattern {
         &self.pieces
     }
 
-    /// The part of the pattern after its last `.`, where a `.` inside `[...]` does not count. The whole
-    /// pattern if it has no `.`.
+    /// The part of the pattern after its last `.`, where a `.` inside `[...]` does not count. If the pattern
+    /// has no `.`, returns the whole pattern.
     pub(crate) fn last_component(&self) -> Result<Cow<'_, Self>, PatternError> {
         match last_separator(&self.text) {
             Some(dot) => Self::new(&self.text[dot + 1..]).map(Cow::Owned),

@@ -1,5 +1,5 @@
-//! All lines of one kind, with an index: it finds the lines that match a file, and then a name in the file,
-//! without trying each line.
+//! All lines of one kind, with an index. The index finds the lines that match a file, and then a name in the
+//! file, without trying each line.
 
 use std::borrow::Cow;
 
@@ -33,7 +33,7 @@ pub(super) struct Rules {
 /// The effect of a matching line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// The target, and the number of its caller; 0: it selects calls from everywhere.
+    /// The target, and the number of its caller. 0 means that the target selects calls from everywhere.
     Selects(TargetIndex, u32),
     Excludes(ExclusionIndex),
 }
@@ -80,8 +80,8 @@ impl Rules {
         }
     }
 
-    /// The lines whose module pattern matches the path of a file, or, where the pattern allows that, its
-    /// dotted names.
+    /// The lines whose module pattern matches a file. We compare the pattern with the file's path, and, if
+    /// the pattern allows this, with its dotted names.
     pub(super) fn in_module(&self, path: &str) -> RulesInModule<'_> {
         let mut lines: Vec<usize> = self.modules.matching(path).collect();
         if !self.dotted.is_empty() {
@@ -169,7 +169,7 @@ pub(super) struct RulesInModule<'t> {
 }
 
 impl RulesInModule<'_> {
-    /// Up to this number of lines, trying each is faster than the index of all lines.
+    /// Up to this number of lines, we try each line: this is faster than the index of all lines.
     const FEW: usize = 16;
 
     /// Whether there is no target among the lines.
@@ -192,8 +192,8 @@ impl RulesInModule<'_> {
         column.matching(text).filter(|&line| self.present.get(line) == Some(&true)).collect()
     }
 
-    /// The lines of this module whose pattern in `column` is exactly `text`. White space at the ends of
-    /// `text` is ignored, since a line cannot have it there.
+    /// The lines of this module whose pattern in `column` is exactly `text`. We ignore white space at the
+    /// ends of `text`, because a line cannot have it there.
     pub(super) fn written(&self, column: &Column, text: &str) -> Vec<usize> {
         let is_present = |line: &usize| match self.present.as_slice() {
             [] => self.lines.binary_search(line).is_ok(),
@@ -208,7 +208,7 @@ impl RulesInModule<'_> {
         lines.dedup();
         let mut selection = Selection::default();
         let mut before = None;
-        // The callers whose calls an earlier target selects; 0: all calls.
+        // The callers for which an earlier target selects the calls; 0 means all calls.
         let mut taken = Vec::new();
         for outcome in lines.into_iter().filter_map(|line| self.rules.outcomes.get(line)) {
             match *outcome {
@@ -227,7 +227,7 @@ impl RulesInModule<'_> {
                     taken.push(caller);
                 }
                 Outcome::Excludes(exclusion) => {
-                    // Exclusions come last, so all targets have been seen by now.
+                    // Exclusions come last, so we have seen all targets by now.
                     if let Some(winner) = selection.winner.take() {
                         selection.shadowed.push(winner);
                         selection.shadowed.append(&mut selection.for_other_callers);

@@ -15,15 +15,15 @@ pub struct Selection {
     /// order in which we try them.
     pub for_other_callers: Vec<TargetIndex>,
     /// The other matching targets, in the order of the file: an earlier target takes their calls, or an
-    /// exclusion takes all.
+    /// exclusion takes all calls.
     pub shadowed: Vec<TargetIndex>,
     /// The first exclusion that matches, if a target would select the function without it.
     pub excluded_by: Option<ExclusionIndex>,
 }
 
 impl Targets {
-    /// The target for a function whose callers are not known. `None` also if the target only selects calls
-    /// from some functions, as the calls cannot be told apart.
+    /// The target for a function whose callers we do not know. This is also `None` if the target only selects
+    /// calls from some functions, because we cannot tell the calls apart.
     pub fn for_all_callers(&self, selection: &Selection) -> Option<TargetIndex> {
         selection.winner.filter(|winner| self.get(*winner).is_some_and(|target| target.caller.is_none()))
     }
@@ -59,12 +59,12 @@ impl PythonModule<'_> {
         self.0.decide(self.0.matching(&self.0.rules.names, qualname))
     }
 
-    /// The selection of a function if we only know its `co_name`, as from the arguments of
+    /// The selection of a function if we only know its `co_name`, for example from the arguments of
     /// `python:function__entry`.
     ///
     /// Compares the name with the last component of each name pattern: the part after its last `.`, where a
     /// `.` within `[...]` does not count. A pattern without `.` is compared as a whole. So this is a guess,
-    /// which can select too much or too little, and the caller must say so:
+    /// which can select too much or too little, and the caller must tell the user:
     /// - `A.f` also selects `B.f`, `A.*` and `*.<locals>.*` select every function of the file, and `!A.f`
     ///   excludes `B.f`;
     /// - `*Attention*` does not select `SelfAttention.forward`, because its last component is `*Attention*`
@@ -91,9 +91,9 @@ impl NativeModule<'_> {
     /// then has no class of characters. The line is a pattern only if no symbol has that name. So the caller
     /// must pass all symbols of a file at once.
     ///
-    /// A name may end in `@VERSION` or `@@VERSION`. We compare a pattern without `@` with the part before
-    /// that. We also compare a pattern with `@` with the name and its version, once with `@` and once with
-    /// `@@` between them. `@@` marks the default version, and the user need not know which version that is.
+    /// A name may end in `@VERSION` or `@@VERSION`. We compare a pattern without `@` with the part before the
+    /// version. A pattern with `@` may also match the name and its version, with `@` or `@@` between them.
+    /// `@@` marks the default version, and the user need not know which version that is.
     pub fn select_all<S, N: AsRef<str>>(
         &self,
         symbols: impl IntoIterator<Item = (S, impl IntoIterator<Item = N>)>,

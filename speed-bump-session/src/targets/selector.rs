@@ -14,7 +14,7 @@ use super::{
     Pattern, PatternError, Target, TargetKind, Targets, caller::Callers, dotted, main_module::modules,
 };
 
-/// Why targets cannot be compiled. No accepted targets file is large enough for this.
+/// Why we cannot compile targets. No accepted targets file is large enough for this error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
     /// The selector would have more bytes than its fields can count.
@@ -26,7 +26,7 @@ pub enum CompileError {
          name several by one pattern, or use several sessions"
     )]
     TooManyCallers {
-        /// The number of callers that they name.
+        /// The number of callers that the targets name.
         named: usize,
     },
     /// The last component of a name pattern is not a valid pattern.
@@ -36,7 +36,7 @@ pub enum CompileError {
         line: usize,
         /// The name pattern.
         pattern: String,
-        /// Why it is not valid.
+        /// Why the last component is not valid.
         cause: PatternError,
     },
 }
@@ -87,7 +87,8 @@ struct Tables {
     /// The number of each program. Equivalent patterns have the same program.
     pattern_numbers: HashMap<Program, u32>,
     modules: Vec<ModuleRecord>,
-    /// The number of each module. The key is its pattern, and whether that is compared with dotted names.
+    /// The number of each module. The key is the module's pattern, and whether we compare that with dotted
+    /// names.
     module_numbers: HashMap<(u32, bool), u32>,
     /// The lines of each module.
     members: Vec<Vec<u32>>,

@@ -35,7 +35,7 @@ impl TargetSource {
     /// Reads the targets. With `allow_empty`, a file without targets is not an error.
     ///
     /// # Errors
-    /// A file cannot be read, or lines are invalid.
+    /// We cannot read a file, or lines are invalid.
     pub fn read(&self, allow_empty: bool) -> Result<ParsedTargets, TargetsError> {
         match self {
             Self::File(path) => ParsedTargets::load(path, allow_empty),
@@ -53,7 +53,7 @@ impl TargetSource {
         let (name, bytes) = contents(path)?;
         Ok(match String::from_utf8(bytes) {
             Ok(text) => Self::Text { name, text },
-            // Leaves the error to `read`, which reports the line.
+            // We leave the error to `read`, which reports the line.
             Err(_) => self,
         })
     }

@@ -82,7 +82,7 @@ fn a_header_alone_is_a_file_without_anything() {
     header[56..58].fill(0);
     let functions = ElfFile::from_bytes(header.clone(), "header").unwrap().functions().unwrap();
     assert!(functions.functions().is_empty() && functions.refused().is_empty());
-    // The number of section headers would be in the first of them, which does not exist.
+    // The first section header would have the number of section headers, but does not exist.
     header[40..48].copy_from_slice(&(1_u64 << 40).to_le_bytes());
     assert!(matches!(refusal(&header), ElfErrorKind::Truncated { what: "section header table", .. }));
 }

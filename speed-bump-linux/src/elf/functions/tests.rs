@@ -113,7 +113,7 @@ fn what_is_no_function_is_refused_with_its_reason() {
     let functions = elf.functions().unwrap();
     for (name, expected) in [
         ("counter", Refusal::Data),
-        // In this layout, these are in the executable segment, but not in a code section.
+        // In this layout, these symbols are in the executable segment, but not in a code section.
         ("table", Refusal::Data),
         ("untyped", Refusal::Untyped),
         ("constant", Refusal::Absolute),

@@ -148,8 +148,8 @@ fn a_librarys_choice_is_found_through_its_callers() {
 fn before_the_first_call_there_is_no_answer() {
     let fixture = Fixture::new();
     let source = MAIN.replace("argc < 2", "argc >= 2");
-    // Once without a caller in the library, and once with one. Then the caller's slot points to a stub in the
-    // library.
+    // We try this once without a caller in the library, and once with one. In the second case, the caller's
+    // slot points to a stub in the library.
     for (name, library) in [("without.c", CHOSEN.replace("chosen(x) + ", "")), ("with.c", CHOSEN.to_owned())]
     {
         fixture.compile("libchosen.c", &library, "-shared -fPIC -Wl,-z,lazy -o libchosen.so");
@@ -195,7 +195,7 @@ fn our_own_libc_agrees_with_the_dynamic_loader() {
             // with.
             let theirs = unsafe { libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()) };
             assert_eq!(ours.0, theirs as u64, "{}", name.as_str());
-            // All of these functions are in the library, except those of the vDSO.
+            // The library contains all of these functions, except the vDSO's.
             let inside = elf.segments().code_offset_of(bias.to_file(ours)).is_some();
             assert!(inside || matches!(name.as_str(), "time" | "gettimeofday"), "{}", name.as_str());
             found += 1;

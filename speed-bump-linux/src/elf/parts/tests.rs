@@ -79,7 +79,7 @@ fn sections_and_bytes_are_where_readelf_says() {
 #[test]
 fn bytes_of_two_segments_are_not_read_as_one() {
     let fixture = Fixture::new();
-    // A file with two segments that touch in memory.
+    // A file with two segments that are next to each other in memory.
     let script = "PHDRS { a PT_LOAD; b PT_LOAD; }
         SECTIONS { .a 0x400000 : AT(0x400000) { *(.a) } :a
                    .b 0x400008 : AT(0x500008) { *(.b) } :b /DISCARD/ : { *(*) } }";

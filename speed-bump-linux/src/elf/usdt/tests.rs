@@ -100,7 +100,7 @@ fn arguments_are_read_one_by_one() {
     let elf = ElfFile::open(&fixture.compile("program.c", PROBES, "-O1")).unwrap();
     let found = probes(&elf);
     let [first, second] = &found.probes[1].locations[..] else { panic!() };
-    // `first` has its argument in %edi. Its size is negative, as it is signed.
+    // `first` has its argument in %edi. The size is negative, because the argument is signed.
     let register = ArgumentSpec {
         kind: ArgumentSpec::REGISTER,
         size: -4,

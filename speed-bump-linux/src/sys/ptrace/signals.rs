@@ -20,7 +20,8 @@ struct PeekArguments {
 }
 
 impl Tracee {
-    /// Whether a process sent the signal that the thread stopped for, or the thread sent it to itself.
+    /// Whether a process or the thread itself sent the signal that the thread stopped for. (Otherwise the
+    /// kernel sent it.)
     ///
     /// # Errors
     /// See [`Tracee::registers`]; `EINVAL` if the thread did not stop for a signal.
@@ -30,8 +31,8 @@ impl Tracee {
         Ok(self.signal_info()?.si_code <= 0)
     }
 
-    /// The thread has stopped for a SIGTRAP; returns the instruction at which the processor raised it.
-    /// Returns `None` if the processor did not raise the signal, or if it is another signal.
+    /// The instruction at which the processor raised the SIGTRAP that the thread has stopped for. `None` if
+    /// the processor did not raise the signal, or if it is another signal.
     ///
     /// # Errors
     /// See [`Tracee::signal_was_sent`].

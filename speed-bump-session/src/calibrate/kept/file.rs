@@ -1,4 +1,4 @@
-//! The file with the costs. It is read only if no other user can have written it, and is always replaced as a
+//! The file with the costs. We read it only if no other user can have written it, and always replace it as a
 //! whole.
 
 use std::{

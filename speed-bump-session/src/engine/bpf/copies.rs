@@ -1,5 +1,5 @@
-//! Programs that are not loaded yet. Some kernels give programs no cookie: there, each site gets a copy of
-//! the program that contains the site's number.
+//! Programs that are not loaded yet. Some kernels give programs no cookie. There, each site gets its own copy
+//! of the program, and the copy contains the site's number.
 
 use std::{
     ffi::CString,
@@ -55,20 +55,20 @@ impl Original {
     }
 }
 
-/// The program, with a site's number in place of the call that gets its cookie, and without instructions that
-/// are newer than cookies.
+/// The program, with two changes. A site's number replaces the call that gets the site's cookie. Instructions
+/// that are newer than cookies get an older form.
 fn for_site(instructions: &[bpf_insn], site: u32) -> Vec<bpf_insn> {
     let mut copy = instructions.to_vec();
     for instruction in &mut copy {
         if instruction.code == CALL && instruction.src_reg() == 0 && instruction.imm == GET_COOKIE {
-            // The cookie of this site in the first process. Copied programs do not use its upper half. Like
-            // the result of the call, it is in register 0.
+            // The cookie of this site in the first process. Copied programs do not use the upper half of the
+            // cookie. Like the result of the call, the cookie is in register 0.
             instruction.code = MOVE_CONSTANT;
             instruction.set_dst_reg(0);
             instruction.imm = site.cast_signed();
         }
         if ATOMIC.contains(&instruction.code) {
-            // Only `frequency` needs the old value, and it is refused on these kernels.
+            // Only `frequency` needs the old value, and we refuse a `frequency` on these kernels.
             instruction.imm &= !FETCH;
         }
     }

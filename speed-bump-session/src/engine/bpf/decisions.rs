@@ -65,7 +65,8 @@ impl Decisions {
         mem::take(&mut *lines).iter().filter_map(|line| Decision::read(line)).collect()
     }
 
-    /// How many decisions the programs have dropped so far. They log a few of each kind per second.
+    /// How many decisions the programs have dropped so far. The programs log a few decisions of each kind per
+    /// second.
     ///
     /// # Errors
     /// The error of the map look-up.

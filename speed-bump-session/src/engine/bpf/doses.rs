@@ -1,4 +1,5 @@
-//! The engine `bpf` as a session uses it: doses go into its policies, and counters come from its maps.
+//! The engine `bpf` as a session uses it. Doses go into the engine's policies, and counters come from its
+//! maps.
 
 use std::{io, sync::Arc};
 
@@ -15,7 +16,7 @@ use crate::{
     units::Nanos,
 };
 
-/// The engine `bpf` as a session uses it. It does not keep the object loaded.
+/// The engine `bpf` as a session uses it. This value does not keep the object loaded.
 #[derive(Debug)]
 pub(crate) struct BpfDoses {
     switch: Arc<PolicySwitch>,
@@ -30,7 +31,7 @@ impl BpfDoses {
         Self { switch, functions, form: engine.form() }
     }
 
-    /// Sets policies, as [`Policies::set`] sets doses.
+    /// Sets policies, like [`Policies::set`] sets doses.
     ///
     /// # Errors
     /// A number is beyond the capacity. Nothing has changed.

@@ -1,4 +1,4 @@
-//! The form in which the programs are loaded and attached. The kernel decides it.
+//! The form in which we load and attach the programs. The kernel decides which form we use.
 
 use speed_bump_abi::Policy;
 
@@ -14,15 +14,15 @@ pub enum Form {
     Multi,
     /// A perf event and a link for each site (5.17, for `bpf_loop`).
     Single,
-    /// As `Single`, but the programs spin at most [`Form::longest_spin`] (5.15, for the cookies).
+    /// Like `Single`, but the programs spin at most [`Form::longest_spin`] (5.15, for the cookies).
     Bounded,
-    /// As `Bounded`, but with a copy of the program for each site, as a program cannot ask at which site it
-    /// was hit. All counters are per processor (5.8, for the ring buffer).
+    /// Like `Bounded`, but with a copy of the program for each site, because a program cannot ask at which
+    /// site it was hit. All counters are per processor (5.8, for the ring buffer).
     Copied,
 }
 
 impl Form {
-    /// The best form with a perf event for each site. Whether [`Form::Multi`] works can only be found by
+    /// The best form with a perf event for each site. We can only find out whether [`Form::Multi`] works by
     /// trying it.
     pub fn single(kernel: &KernelFacts) -> Self {
         match (kernel.has_cookies(), kernel.has_bpf_loop()) {
@@ -45,13 +45,13 @@ impl Form {
         }
     }
 
-    /// The longest delay that the programs spin; `None`: they spin any delay.
+    /// The longest delay that the programs spin; `None` if they spin any delay.
     pub fn longest_spin(self) -> Option<Nanos> {
         (self >= Self::Bounded).then_some(Nanos(Policy::PROGRAMS_SHARE_NS))
     }
 
-    /// Whether the programs can add to a shared counter and get its old value in one operation (kernel 5.12).
-    /// Delaying every n-th call needs that.
+    /// Whether the programs can add to a shared counter and get the old value in one operation (kernel 5.12).
+    /// The programs need that to delay every n-th call.
     pub fn tells_what_comes_next(self) -> bool {
         self != Self::Copied
     }
@@ -61,19 +61,19 @@ impl Form {
         self.longest_spin().is_none()
     }
 
-    /// Whether the kernel may accept programs that sleep (6.0; with all of their maps: 6.1). Only loading
-    /// them shows whether it does.
+    /// Whether the kernel may accept programs that sleep (6.0; with all of their maps: 6.1). We only know
+    /// after loading the programs.
     pub fn may_sleep(self) -> bool {
         self == Self::Multi
     }
 
-    /// Whether Python functions can be covered without the helper.
+    /// Whether we can cover Python functions without the helper.
     pub fn has_python_programs(self) -> bool {
         self <= Self::Single
     }
 
-    /// Why the kernel is too old for this dose; `None` if it is not. `is_signalled`: whether the helper spins
-    /// the delay.
+    /// Why the kernel is too old for this dose; `None` if it is not. `is_signalled` says whether the helper
+    /// spins the delay.
     pub fn lack(self, Dose { delay, frequency }: Dose, is_signalled: bool) -> Option<String> {
         if frequency > 1 && !self.tells_what_comes_next() {
             return Some(

@@ -16,7 +16,7 @@ use crate::{engine::TakeHistogram, sys::mapped_words::MappedWords};
 #[derive(Debug)]
 pub struct FunctionMaps {
     entries: MappedWords,
-    /// The counters of each function: for one processor after the other.
+    /// The counters of each function. They are in the order of the processors.
     stats: MappedWords,
     histograms: MappedWords,
     times: Times,
@@ -49,7 +49,7 @@ impl FunctionMaps {
         }
     }
 
-    /// The counters of a function, summed over the CPUs. A value that cannot be summed is taken from the CPU
+    /// The counters of a function, summed over the CPUs. Some values have no sum: we take these from the CPU
     /// with the most delays.
     ///
     /// # Errors
@@ -88,8 +88,8 @@ impl FunctionMaps {
         &self.times
     }
 
-    /// Resets the counters of a function on all CPUs. The function keeps its histograms, which are empty
-    /// then.
+    /// Resets the counters of a function on all CPUs. The function keeps its histograms, but they become
+    /// empty.
     ///
     /// # Errors
     /// `InvalidInput` for a function beyond the capacity.
@@ -115,7 +115,8 @@ impl FunctionMaps {
         Ok(words.ok_or(io::ErrorKind::InvalidInput)?.chunks_exact(of_each))
     }
 
-    /// The words of a histogram. `number` is its number plus 1; `None` if it has no histogram.
+    /// The words of a histogram. `number` is the histogram's number plus 1. Returns `None` if there is no
+    /// such histogram.
     fn histogram(&self, number: u32) -> Option<&[AtomicU64]> {
         let first = (number as usize).checked_sub(1)?.checked_mul(Histogram::WORDS)?;
         self.histograms.all().get(first..first.checked_add(Histogram::WORDS)?)

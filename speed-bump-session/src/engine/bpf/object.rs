@@ -1,8 +1,8 @@
 //! Turns the checked-in BPF object into maps, and into programs that are ready to be loaded.
 //!
 //! aya-obj relocates the object, aya creates the maps, and [`sys::bpf`](crate::sys::bpf) loads the programs.
-//! aya's own loader could do all of this, but not for links of many uprobes. It also reads the kernel's type
-//! information first, which these programs do not need.
+//! aya's own loader could do all of this, but not for links of many uprobes. That loader also reads the
+//! kernel's type information first, which these programs do not need.
 
 mod creation;
 
@@ -57,7 +57,7 @@ pub static SOCKETS_OBJECT: &[u8] =
 pub static SOCKETS_OBJECT: &[u8] =
     aya::include_bytes_aligned!("../../../bpf/speed-bump.sockets.aarch64.bpf.o");
 
-/// A checksum (CRC-32) of the object. It identifies the build.
+/// A checksum (CRC-32) of the object. The checksum identifies the build.
 pub fn checksum() -> u32 {
     crc32fast::hash(OBJECT)
 }
@@ -94,7 +94,7 @@ pub enum EngineError {
         /// Whether this is the object that logs its decisions.
         logs: bool,
     },
-    /// A program that follows processes could not be attached.
+    /// We could not attach a program that follows processes.
     #[error(
         "cannot follow forks and execs with the BPF program `{name}`: {error}; `--no-children` does \
              without"
@@ -117,7 +117,7 @@ pub enum EngineError {
         /// The name of the program.
         name: &'static str,
     },
-    /// The initial contents of a map could not be written.
+    /// We could not write the initial contents of a map.
     #[error("cannot write into the BPF map `{name}`: {error}")]
     Contents {
         /// The name of the map.
@@ -128,7 +128,7 @@ pub enum EngineError {
     /// There are no file descriptors left.
     #[error("out of file descriptors while the BPF object is loaded ({0}): raise `ulimit -n`")]
     Descriptors(io::Error),
-    /// A map could not be mapped into memory.
+    /// We could not map a map into memory.
     #[error("cannot map the BPF map `{name}` into memory: {error}; raise `ulimit -v`")]
     Mapping {
         /// The name of the map.
@@ -142,7 +142,7 @@ pub enum EngineError {
         /// The number of the policy.
         number: u32,
     },
-    /// A map could not be read or written.
+    /// We could not read or write a map.
     #[error("cannot use a BPF map: {}", with_causes(.0))]
     Map(MapError),
 }
@@ -189,7 +189,7 @@ pub(super) fn load(
     Ok(Loaded { maps, programs, decisions: None })
 }
 
-/// Loads the object that logs. aya creates its maps, since aya's logger needs them.
+/// Loads the object that logs. aya creates the maps, because aya's logger needs them.
 fn load_logging(
     form: Form,
     capacity: Capacity,

@@ -14,14 +14,15 @@ use crate::sys::bpf::{self, ProgramKind};
 pub enum UprobeProgram {
     /// The site identifies the function: for native functions and USDT probes.
     Site,
-    /// By the return address, which lies in the function's trampoline: for CPython with `-X perf`.
+    /// The return address identifies the function: for CPython with `-X perf`. This address lies in the
+    /// function's trampoline.
     Trampoline,
     /// The probe's arguments identify the function: for CPython's `function__entry`.
     PythonUsdt,
     /// Registers identify the function: for the helper's stub in a Python process.
     PythonHelper,
-    /// Runs at the exits of a timed native function. It comes before `SiteTimed`, so that sites attached in
-    /// this order miss no end of a call whose start they saw.
+    /// Runs at the exits of a timed native function. This variant comes before `SiteTimed`. So we attach the
+    /// exits first, and see the end of every call whose start we saw.
     SiteLeft,
     /// The site identifies the function: for native functions whose calls are timed.
     SiteTimed,
@@ -42,8 +43,8 @@ pub enum SiteProgram<'a> {
     Own(OwnedFd),
 }
 
-/// The programs of an object, before they are loaded. Two are missing if Python can be covered only through
-/// the helper, and another two if calls cannot be timed.
+/// The programs of an object, before they are loaded. Two are missing if only the helper can cover Python,
+/// and another two if the programs cannot time calls.
 pub(super) struct Originals {
     pub(super) site: Original,
     pub(super) trampoline: Option<Original>,
@@ -55,13 +56,13 @@ pub(super) struct Originals {
     pub(super) exec: Original,
 }
 
-/// The programs of an object. Each is loaded when it is first needed, as the kernel takes milliseconds to
-/// check one.
+/// The programs of an object. We load each program when we first need it, because the kernel takes
+/// milliseconds to check a program.
 pub(super) struct Programs {
     form: Form,
     originals: Originals,
     loaded: [OnceCell<OwnedFd>; UprobeProgram::ALL.len()],
-    /// The maps. They must stay open, as programs contain the numbers of their descriptors.
+    /// The maps. They must stay open, because programs contain the numbers of their descriptors.
     _maps: Vec<OwnedFd>,
     options: Options,
 }
@@ -69,9 +70,9 @@ pub(super) struct Programs {
 /// Additional features of the programs for sites.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
-    /// Whether they yield the processor when others want it.
+    /// Whether the programs yield the processor when others want it.
     pub(super) may_sleep: bool,
-    /// Whether they log their decisions.
+    /// Whether the programs log their decisions.
     pub(super) logs: bool,
 }
 

@@ -1,7 +1,9 @@
-//! Changes what the BPF programs do, between two calls, for many policies at the same time.
+//! Changes what the BPF programs do, for many policies at the same time. The change takes effect between two
+//! calls.
 //!
-//! The programs read these words while they run, and so do helpers, from their own copies. Each policy has
-//! two rows, and one word selects which row is in force. So doses that are set together take effect together.
+//! The programs read these words while they run. Helpers also read them, from copies of their own. Each
+//! policy has two rows, and one word selects which row is in force. So doses that are set together take
+//! effect together.
 
 use std::{
     collections::BTreeMap,
@@ -36,7 +38,7 @@ pub(super) const CONTROL_WORDS: usize = Control::WORDS;
 /// A policy and its number.
 pub type NumberedPolicy = (u32, Policy);
 
-/// A copy of the policies and the window, for code that delays calls like the programs.
+/// A copy of the policies and the window. Code that delays calls like the programs reads the copy.
 pub trait Mirror: Debug + Send + Sync {
     /// Writes a row of a policy. Ignores a number beyond the capacity.
     ///
@@ -44,7 +46,7 @@ pub trait Mirror: Debug + Send + Sync {
     /// The copy is gone.
     fn write_policy(&self, number: u32, generation: u64, policy: Policy) -> io::Result<()>;
 
-    /// Writes the window and the generation. The rows of this generation have already been written.
+    /// Writes the window and the generation. The rows of this generation must already be there.
     ///
     /// # Errors
     /// The copy is gone.
@@ -64,15 +66,15 @@ pub struct PolicySwitch {
 /// The values that were set, and the mirrors.
 #[derive(Debug, Default)]
 struct Set {
-    /// The policies that were set last. The rows that are not in force lack them.
+    /// The policies that were set last. Only the rows in force have them yet.
     last: Vec<NumberedPolicy>,
     all: BTreeMap<u32, Policy>,
     mirrors: Vec<Weak<dyn Mirror>>,
 }
 
 impl Set {
-    /// Writes to each mirror that still exists. If that fails, the mirror is dropped: its reader notices that
-    /// it is gone.
+    /// Writes to each mirror that still exists. If that fails, we drop the mirror: its reader notices that
+    /// the mirror is gone.
     fn mirror(&mut self, write: impl Fn(&dyn Mirror) -> io::Result<()>) {
         self.mirrors.retain(|mirror| mirror.upgrade().is_some_and(|mirror| write(&*mirror).is_ok()));
     }
@@ -177,7 +179,8 @@ impl PolicySwitch {
         Nanos(self.longest_ns.load(Ordering::Relaxed))
     }
 
-    /// Sets the window in which calls are delayed. It stays open as long as it is [renewed](Self::renew).
+    /// Sets the window in which calls are delayed. The window stays open as long as the caller
+    /// [renews](Self::renew) it.
     pub fn open(&self, start: Nanos, end: Nanos) {
         // Closes the window until both ends are set.
         self.word(START).store(u64::MAX, Ordering::SeqCst);
@@ -207,7 +210,7 @@ impl PolicySwitch {
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
-        /// Replaces a missing word. There is none: the mapping has [`CONTROL_WORDS`] words.
+        /// Stands in for a missing word. No word is missing: the mapping has [`CONTROL_WORDS`] words.
         static NONE: AtomicU64 = AtomicU64::new(0);
         self.control.all().get(at).unwrap_or(&NONE)
     }

@@ -1,8 +1,8 @@
 //! The engine `kmod` as a session uses it: each function is a target of the module, with a delay.
 //!
-//! The module has a delay for each target, and counts its calls and the time that it spun. We compute here
-//! how many calls were delayed, and the sum of the requested delays: calls that were counted before a change
-//! had the former delay. Calls at the moment of the change may count on either side.
+//! The module has a delay for each target. It counts the target's calls and the time that it spun. We compute
+//! here how many calls were delayed, and the sum of the requested delays. The calls that the module counted
+//! before a change had the former delay. Calls at the moment of the change may count on either side.
 
 use std::{
     collections::BTreeMap,
@@ -90,7 +90,7 @@ impl KmodDoses {
     /// The module does not execute a command.
     pub(crate) fn leave(&self) -> Result<(u64, Vec<String>), KmodError> {
         let mut inner = self.lock();
-        // Reads the counts first, in case the module can no longer give them later.
+        // We read the counts first, in case the module can no longer give them later.
         let before = inner.engine.counts();
         match inner.engine.leave() {
             Ok(Left { counts, warnings }) => {

@@ -44,11 +44,11 @@ pub struct KmodEngine {
 }
 
 impl KmodEngine {
-    /// Adds targets for a process and its descendants, with a delay of 0, and enables the module. First
-    /// removes targets that killed tools have left, and reports these to `tell`.
+    /// Adds targets for a process and its descendants, with a delay of 0, and enables the module. Before
+    /// that, removes targets that killed tools have left, and reports these to `tell`.
     ///
     /// # Errors
-    /// The session cannot begin. Nothing of it is left in the module.
+    /// The session cannot begin. Nothing of the session is left in the module.
     pub fn start(
         module: Module,
         records: Records,
@@ -86,7 +86,7 @@ impl KmodEngine {
     /// Adds more targets, with a delay of 0.
     ///
     /// # Errors
-    /// A target was refused. Those before it are in the module.
+    /// The module refused a target. The targets before that one are in the module.
     pub fn add(&mut self, wanted: &[TargetName]) -> Result<(), KmodError> {
         let lock = self.records.lock()?;
         let listing = self.module.listing()?;
@@ -116,7 +116,7 @@ impl KmodEngine {
                 others: others.saturating_sub(own),
             });
         }
-        // Writes the record first, as the tool may be killed at any moment.
+        // We write the record first, because someone may kill the tool at any moment.
         self.read_record();
         self.record.targets.extend(wanted.iter().cloned());
         self.records.write(&self.record)?;
@@ -130,7 +130,7 @@ impl KmodEngine {
         Ok(())
     }
 
-    /// Reads the record again: another tool may have ended, and left it to us to disable the module.
+    /// Reads the record again. Another tool may have ended, and may have left it to us to disable the module.
     fn read_record(&mut self) {
         if let Some(record) = self.records.for_tool(self.record.tool) {
             self.record.enabled_before = record.enabled_before;

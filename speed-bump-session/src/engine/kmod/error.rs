@@ -1,4 +1,4 @@
-//! The reasons why the kernel module cannot be used, or does not execute a command.
+//! The reasons why we cannot use the kernel module, or why it does not execute a command.
 
 use std::{io, path::PathBuf};
 
@@ -36,9 +36,9 @@ pub enum KmodError {
         /// The contents of the file.
         text: String,
     },
-    /// The module is upstream's, which has the same files as ours. It has a fault: if a process that the
-    /// kernel itself started calls a target with `pid=`, the module never finishes its search for the
-    /// process.
+    /// The module is upstream's, which has the same files as ours. Upstream's module has a fault: if a
+    /// process that the kernel itself started calls a target with `pid=`, the module never finishes its
+    /// search for the process.
     #[error(
         "the loaded module speed_bump is not this project's ({} has no total_interrupted) but upstream's. A \
          program that the kernel starts by itself (modprobe, a handler of core dumps) hangs for ever there, \
@@ -52,7 +52,7 @@ pub enum KmodError {
         /// The file that shows this.
         file: PathBuf,
     },
-    /// A file of the module could not be read or written.
+    /// We could not read or write a file of the module.
     #[error("cannot {action} {}: {error}", .file.display())]
     Io {
         /// `read` or `write`.
@@ -62,7 +62,7 @@ pub enum KmodError {
         /// The system's error.
         error: io::Error,
     },
-    /// A target selects nothing, since no path leads to a file that the process runs.
+    /// A target selects nothing, because no path leads to a file that the process runs.
     #[error("{0}")]
     OutOfReach(String),
     /// The module accepted functions, but their breakpoints are not in the process.
@@ -113,7 +113,7 @@ pub enum KmodError {
          them", .file.display()
     )]
     OthersWait {
-        /// The number of such targets.
+        /// The number of the other user's targets.
         others: usize,
         /// One of these targets.
         first: String,
@@ -126,7 +126,7 @@ pub enum KmodError {
         /// PID of the target process.
         pid: Pid,
     },
-    /// Our targets could not be recorded, so no later run could remove them.
+    /// We could not record our targets, so no later run could remove them.
     #[error("cannot write {}, which a later run needs to remove what a killed one has left in the kernel \
              module: {error}", .file.display())]
     Record {
@@ -236,7 +236,7 @@ impl KmodError {
         }
     }
 
-    /// The error for a file of the module that could not be read or written.
+    /// The error for a file of the module that we could not read or write.
     pub(super) fn file(action: &'static str, file: PathBuf, error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound => {

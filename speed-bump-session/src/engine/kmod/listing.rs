@@ -1,6 +1,7 @@
 //! Reads `targets_list`: a line for each target in the module, of all its users.
 //!
-//! It may contain any user's text, and later modules may add fields. So we ignore fields that we do not know.
+//! The list may contain any user's text, and later modules may add fields. So we ignore fields that we do not
+//! know.
 
 use crate::units::Nanos;
 
@@ -33,7 +34,7 @@ pub struct Listed {
 /// The state of a target's file since the target was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileState {
-    /// The file is the same as then.
+    /// The file is the same as when the target was added.
     Current,
     /// The path now leads to another file, which is not slowed down.
     Replaced,

@@ -18,7 +18,7 @@ pub const FOLDER: &str = "/sys/kernel/speed_bump";
 #[derive(Clone, Debug)]
 pub struct Module {
     folder: PathBuf,
-    /// Whether it is upstream's module, which the user has accepted.
+    /// Whether this is upstream's module, which the user has accepted.
     is_upstream: bool,
 }
 
@@ -33,7 +33,7 @@ impl Module {
         Ok(module)
     }
 
-    /// As [`open`](Self::open), but also accepts upstream's module: see
+    /// Like [`open`](Self::open), but also accepts upstream's module: see
     /// [`UpstreamGuard`](super::UpstreamGuard).
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Module {
     /// Checks that this is the module in kmod/.
     ///
     /// # Errors
-    /// It is another module, or the module is gone.
+    /// This is another module, or the module is gone.
     pub fn check(&self) -> Result<(), KmodError> {
         self.is_enabled()?;
         if self.read("stats")?.lines().any(|line| line.starts_with("total_interrupted: ")) {
@@ -96,7 +96,7 @@ impl Module {
     /// Whether calls are counted and delayed.
     ///
     /// # Errors
-    /// The module is gone, or it is another module.
+    /// The module is gone, or this is another module.
     pub fn is_enabled(&self) -> Result<bool, KmodError> {
         let text = self.read("enabled")?;
         match text.trim_end() {
@@ -165,7 +165,8 @@ impl Module {
             .write(true)
             .open(&path)
             .map_err(|error| KmodError::file("write", path, error))?;
-        // Each write is one command, so the rest of a partial write must not be sent as another one.
+        // Each write is one command. So after a partial write we must not send the rest, which would be
+        // another command.
         match rustix::io::write(&file, command.as_bytes()) {
             Ok(length) if length == command.len() => Ok(()),
             Ok(_) => Err(KmodError::Refused { command: command.to_owned(), why: Refusal::Malformed }),
@@ -174,7 +175,7 @@ impl Module {
     }
 
     fn refused(&self, command: &str, errno: Errno) -> KmodError {
-        // The module was unloaded after the file was opened.
+        // Someone unloaded the module after we opened the file.
         if errno == Errno::NODEV {
             return KmodError::Absent { folder: self.folder.clone() };
         }
@@ -259,7 +260,7 @@ mod tests {
         let other = Module::open(folder.path()).unwrap_err();
         assert!(matches!(other, KmodError::Other { .. }), "{other}");
         assert!(other.to_string().contains("--accept-upstream-module"), "{other}");
-        // The module was unloaded while we had it open.
+        // Someone unloaded the module while we had it open.
         let module = Module::look(folder.path()).unwrap();
         fs::remove_file(folder.path().join("targets_list")).unwrap();
         assert!(matches!(module.listing(), Err(KmodError::Absent { .. })));

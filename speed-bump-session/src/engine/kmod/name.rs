@@ -90,8 +90,8 @@ impl TargetName {
 impl TryFrom<String> for TargetName {
     type Error = NameError;
 
-    /// Reads the text of a [`TargetName::as_str`]. It may be from the record of another tool, so it is
-    /// checked again before it is written into commands.
+    /// Reads the text of a [`TargetName::as_str`]. The text may be from the record of another tool, so we
+    /// check it again before we write it into commands.
     fn try_from(name: String) -> Result<Self, NameError> {
         let (path, symbol) = name.rsplit_once(':').unwrap_or((&name, ""));
         Self::new(Path::new(path), symbol)

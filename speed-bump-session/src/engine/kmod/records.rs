@@ -1,9 +1,9 @@
 //! Records of the targets that each running tool has in the module. A later tool can then remove the targets
 //! of a killed tool.
 //!
-//! Each tool has a file, which it writes before it changes the module. So every target of the tool in the
-//! module is recorded, though not every recorded target is in the module. A tool holds the lock while it
-//! makes a change.
+//! Each tool has a file, which the tool writes before it changes the module. So every target of the tool in
+//! the module is in the record, but not every target in the record is in the module. A tool holds the lock
+//! while it makes a change.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::{KmodError, Listed, Listing, TargetName};
 use crate::{process::stat::Stat, units::Pid, whole_file};
 
-/// The folder of the records. Like the targets, it is empty after a reboot.
+/// The folder of the records. After a reboot the folder is empty, like the module.
 pub const RECORDS: &str = "/run/speed-bump-ebpf";
 /// The prefix and suffix of a file's name. The tool's PID is in between.
 const PREFIX: &str = "kmod-";
@@ -97,8 +97,8 @@ impl Record {
         })
     }
 
-    /// Whether a target in the module belongs to the tool. If another user has replaced it, the new target
-    /// has another process, or none.
+    /// Whether a target in the module belongs to the tool. If another user has replaced the target, the new
+    /// one has another process, or none.
     pub(super) fn has(&self, listed: &Listed) -> bool {
         listed.process == Some(self.process) && self.targets.iter().any(|name| name.as_str() == listed.name)
     }

@@ -10,8 +10,8 @@ use super::{
 /// How often we check at most whether the counts are final, and the time between two checks.
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
-/// How long we wait for delays in progress in upstream's module. It does not end them early, and counts them
-/// at their end.
+/// How long we wait for delays in progress in upstream's module. That module does not end delays early, and
+/// counts each delay at its end.
 const SPINS: Duration = Duration::from_secs(1);
 
 /// The result of removing a tool's targets.
@@ -90,7 +90,7 @@ pub(super) fn release(
     _lock: &Lock,
 ) -> Result<Released, KmodError> {
     let before = match module.listing() {
-        // The module was unloaded, and its targets with it.
+        // Someone unloaded the module. The targets are gone with it.
         Err(error @ KmodError::Absent { .. }) => {
             records.remove(record.tool)?;
             return Err(error);

@@ -6,8 +6,9 @@
 //! function if a process like that may call it. It is impossible to list all programs of these processes. So
 //! the user accepts a risk: a program that we do not know may run the file.
 //!
-//! We also check what that module does not: whether a symbol is a function, and whether two names are one
-//! place. And the module gets the path of our descriptor, so that the path leads to the file that we checked.
+//! We also check what that module does not check: whether a symbol is a function, and whether two names are
+//! one place. And we give the module the path of our descriptor, so that the path leads to the file that we
+//! checked.
 
 use std::{
     collections::HashMap,
@@ -24,10 +25,11 @@ use crate::{
     units::{Pid, VirtualAddress},
 };
 
-/// System folders. The kernel starts programs from them, and may use these and their libraries at any time.
+/// System folders. The kernel starts programs from these folders. It may use the programs and their libraries
+/// at any time.
 const SYSTEM: [&str; 9] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/nix/store", "/gnu/store"];
-/// A folder in them that is allowed.
+/// A folder that we allow, although it lies in one of these.
 const LOCAL: &str = "/usr/local";
 /// The most bytes of the module's list. It must fit into a page, including the NUL at its end.
 const PAGE: usize = 4095;
@@ -37,7 +39,7 @@ const LINE: usize = 62;
 /// The most ancestors that we follow. PIDs are below 2^22, and real chains are far shorter than a thousand.
 const GENERATIONS: usize = 4096;
 
-/// Why a function, or a process, cannot be a target of upstream's module.
+/// Why a function or a process cannot be a target of upstream's module.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamRefusal {
     /// That module takes `pid=` as a number in the initial PID namespace.
@@ -46,7 +48,7 @@ pub enum UpstreamRefusal {
          in another one: run it on the host, or use --engine bpf"
     )]
     PidNamespace,
-    /// The process is PID 1, at which that module's search ends.
+    /// The process is PID 1. That module's search ends at PID 1.
     #[error("upstream's kernel module never finds process 1: use --engine bpf")]
     Init,
     /// The process itself does not descend from PID 1.
@@ -116,7 +118,7 @@ pub enum UpstreamRefusal {
         /// The other target, in the form `PATH:SYMBOL`.
         other: String,
     },
-    /// The list has no room for the targets, so their calls could not be counted.
+    /// The list has no room for the targets, so we could not count their calls.
     #[error(
         "upstream's kernel module lists its targets in one page, which has no room for {wanted} more: select \
          fewer, or use --engine bpf"
@@ -164,8 +166,8 @@ impl UpstreamGuard {
         Ok(Self { started: programs_that_the_kernel_starts(), held: Vec::new() })
     }
 
-    /// Checks a function of a file. Returns the path for the module: that of our own descriptor, which no one
-    /// can redirect. The file stays open as long as the guard exists.
+    /// Checks a function of a file. Returns the path for the module. It is the path of our own descriptor,
+    /// which no one can redirect. The file stays open as long as the guard exists.
     ///
     /// # Errors
     /// The function may not be a target.
@@ -255,7 +257,7 @@ fn check_place(path: &Path, started: &[(&'static str, PathBuf)]) -> Result<(), U
     }
 }
 
-/// The programs that the kernel starts, as far as its settings show them.
+/// The programs that the kernel starts, as far as the kernel's settings show them.
 fn programs_that_the_kernel_starts() -> Vec<(&'static str, PathBuf)> {
     const SETTINGS: [&str; 4] = [
         "/proc/sys/kernel/core_pattern",
@@ -288,8 +290,8 @@ fn program_of(setting: &str, text: &str) -> Option<PathBuf> {
     program.starts_with('/').then(|| PathBuf::from(program))
 }
 
-/// A process that maps the file, and from which the module's search would not end: its ancestors end at PID
-/// 0, or it is PID 1 with several threads.
+/// A process that maps the file, and for which the module's search would not end. The ancestors of this
+/// process end at PID 0, or the process is PID 1 and has several threads.
 fn run_without_init(identity: FileIdentity) -> Option<(i32, String)> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -305,8 +307,8 @@ fn has_threads(pid: i32) -> bool {
     fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() > 1)
 }
 
-/// Whether the process or one of its ancestors is PID 1. A process that is gone does no harm, and counts as
-/// such.
+/// Whether the process or one of its ancestors is PID 1. A process that is gone does no harm, so the answer
+/// is also true for it.
 fn descends_from_init(pid: i32, parent: impl Fn(i32) -> Option<i32>) -> bool {
     let mut ancestor = pid;
     for _ in 0..GENERATIONS {

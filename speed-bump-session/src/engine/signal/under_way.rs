@@ -13,8 +13,8 @@ const LONGEST: Duration = Duration::from_millis(500);
 /// The time between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Signals that are no longer sent, and may still be in flight. Do not wait for them while you hold a lock
-/// that others need.
+/// Signals that nobody sends any more, but that may still be in flight. Do not wait for them while you hold a
+/// lock that others need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "their old meaning holds until they were waited for"]
 pub struct UnderWay {
@@ -29,7 +29,7 @@ impl UnderWay {
         if self.signals == 0 {
             return;
         }
-        // A BPF program that has read the former doses sends its signal within microseconds.
+        // A BPF program may have read the former doses. It sends its signal within microseconds.
         thread::sleep(LOOK_EVERY);
         for owner in &self.processes {
             wait_until_clear(*owner, self.signals);

@@ -1,14 +1,14 @@
-//! Finds all answers that a seccomp filter may give to a call of which not everything is known. A filter is a
+//! Finds all answers that a seccomp filter may give to a call that we know only in part. A filter is a
 //! program of classic BPF over `struct seccomp_data`.
 //!
-//! Values are known or unknown. At a jump that depends on an unknown value, we follow both ways. Jumps only
+//! A value is known or unknown. At a jump that depends on an unknown value, we follow both ways. Jumps only
 //! go forward, so this ends.
 
 use std::{collections::HashSet, fmt};
 
 use crate::sys::ptrace::FilterInstruction;
 
-/// A system call, with those arguments that are known.
+/// A system call, with the arguments that we know.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
     number: u32,
@@ -16,7 +16,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A call of which no argument is known.
+    /// A call without a known argument.
     pub(crate) fn any(number: libc::c_long) -> Self {
         Self { number: u32::try_from(number).unwrap_or(u32::MAX), arguments: [None; 6] }
     }
@@ -93,7 +93,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// All possible answers; `Unclear` if they cannot be determined.
+/// All possible answers; `Unclear` if we cannot determine them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Only(Vec<Action>),
@@ -109,14 +109,15 @@ struct State {
     memory: [Option<u32>; 16],
 }
 
-/// The most states of one filter before we give up. We store them, 150 bytes each.
+/// The most states of one filter before we give up. We store the states, and each takes 150 bytes.
 const STATES: usize = 200_000;
 
-/// The most steps before we give up, for all filters of a thread and all calls: about a second, while the
-/// thread is stopped. The author of a filter can put anything in it, and there may be hundreds of filters.
+/// The most steps before we give up, for all filters of a thread and all calls. These steps take about a
+/// second, while the thread is stopped. The author of a filter can put anything in it, and there may be
+/// hundreds of filters.
 pub(crate) const STEPS: usize = 1_000_000;
 
-/// Finds the answers of a filter. Subtracts the steps that this took from `steps`.
+/// Finds the answers of a filter. Subtracts the steps that it needed from `steps`.
 pub(crate) fn judge(
     program: &[FilterInstruction],
     call: &Call,
@@ -154,8 +155,8 @@ enum Step {
     Either(State, State),
 }
 
-/// Executes one instruction (include/uapi/linux/bpf_common.h, linux/filter.h); `None` for an instruction that
-/// filters cannot have.
+/// Executes one instruction (include/uapi/linux/bpf_common.h, linux/filter.h). Returns `None` for an
+/// instruction that filters cannot have.
 fn step(mut state: State, instruction: &FilterInstruction, call: &Call, architecture: u32) -> Option<Step> {
     let FilterInstruction { code, jump_true, jump_false, constant } = *instruction;
     let slot = usize::try_from(constant).ok().filter(|slot| *slot < 16);
@@ -281,7 +282,7 @@ mod tests {
         let allowed = Verdict::Only(vec![Action::Allow]);
         assert_eq!(judge(&program, &Call::any(3), ARCHITECTURE, &mut steps), allowed);
         assert!(steps < 60_000, "{steps}");
-        // A thread may have hundreds of such filters, and each is applied to every call.
+        // A thread may have hundreds of filters like this one, and the kernel applies each to every call.
         let judged = (0..10_000)
             .take_while(|_| judge(&program, &Call::any(3), ARCHITECTURE, &mut steps) != Verdict::Unclear);
         assert_eq!(judged.count(), 1);

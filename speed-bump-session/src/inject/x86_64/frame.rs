@@ -9,10 +9,10 @@ use crate::{sys::ptrace::Registers, units::VirtualAddress};
 const RED_ZONE: u64 = 128;
 /// The size of `struct ucontext` with the kernel's 8 bytes of signal mask.
 const CONTEXT_BYTES: usize = 304;
-/// The number of bytes after the context for data to which calls get pointers.
+/// The number of bytes after the context for data. Calls get pointers to this data.
 const SCRATCH_BYTES: u64 = 128;
-/// The offset of `fpx_sw_bytes` in the FXSAVE area: it describes the state after it. In `NT_X86_XSTATE`, the
-/// features are at this offset.
+/// The offset of `fpx_sw_bytes` in the FXSAVE area. These bytes describe the state after this area. In
+/// `NT_X86_XSTATE`, the features are at this offset.
 const SOFTWARE_BYTES: usize = 464;
 const MAGIC1: u32 = 0x4650_5853;
 const MAGIC2: u32 = 0x4650_5845;
@@ -22,7 +22,8 @@ const UC_SIGCONTEXT_SS: u64 = 2;
 /// An invalid mode of `sigaltstack`: the kernel then leaves the alternative stack as it is.
 const LEAVE_ALTERNATIVE_STACK: u64 = 0x40;
 
-/// Results that mean that the kernel repeats the call if no handler runs (include/linux/errno.h).
+/// If a call has one of these results, the kernel repeats the call if no handler runs
+/// (include/linux/errno.h).
 const ERESTARTSYS: i64 = -512;
 const ERESTARTNOINTR: i64 = -513;
 const ERESTARTNOHAND: i64 = -514;
@@ -98,8 +99,8 @@ impl Frame {
     }
 }
 
-/// The registers with which the thread goes on as if a signal handler had run. If its system call can be
-/// repeated, it is repeated; otherwise it fails with `EINTR`.
+/// The registers with which the thread goes on as if a signal handler had run. If the thread's system call
+/// can be repeated, the thread repeats it. Otherwise the call fails with `EINTR`.
 fn resumed(registers: &Registers) -> Registers {
     let mut registers = *registers;
     if let Some(call) = super::interrupted_call(&registers) {

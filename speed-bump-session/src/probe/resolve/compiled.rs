@@ -12,7 +12,7 @@ use crate::{
 
 /// The most lines that we suggest.
 const PROPOSED: usize = 3;
-/// The most compiled modules that we inspect. Scientific programs have hundreds.
+/// The most compiled modules that we inspect. Scientific programs have hundreds of these.
 const LOOKED_AT: usize = 1_024;
 /// Prefixes of the C functions that Cython makes for a function of the module: its entry from Python, its
 /// entry from C, and its body.
@@ -70,7 +70,7 @@ fn module_of(mapped: &MappedFile) -> Option<[String; 2]> {
     Some([format!("{source}.py"), format!("{source}.pyx")])
 }
 
-/// The functions of a file, if it is a Python module: if it has an initialiser.
+/// The functions of a file, if the file is a Python module. A Python module has an initialiser.
 fn functions_of(process: &Process, mapped: &MappedFile) -> Option<Functions> {
     let file = probe_file(process, mapped).ok()?;
     let functions = elf_of(&file).ok()?.functions().ok()?;

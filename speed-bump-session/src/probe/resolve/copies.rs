@@ -8,7 +8,7 @@ const NAMED: usize = 4;
 /// GCC and LLVM add these suffixes to a function's name for a copy that they call in its place.
 const SUFFIXES: [&str; 5] = [".constprop.", ".isra.", ".part.", ".specialized.", ".llvm."];
 
-/// The functions of a file that are copies of functions with these names. Empty if the file cannot be read.
+/// The functions of a file that are copies of functions with these names. Empty if we cannot read the file.
 pub fn copies(file: &ProbeFile, names: &[&str]) -> Vec<String> {
     let functions = elf_of(file).ok().and_then(|elf| elf.functions().ok()).unwrap_or_default();
     let all = functions.functions().iter().flat_map(|function| function.names.iter().map(SymbolName::as_str));

@@ -1,7 +1,7 @@
-//! Programs that soon after their start move their code to anonymous memory.
+//! Programs that move their code to anonymous memory soon after their start.
 //!
-//! If the code has breakpoints, its copy has them too, and there they kill the process: the kernel knows no
-//! probe at the copy. So we put no probe into such a program before it has moved its code.
+//! If the code has breakpoints, its copy has them too, and there they kill the process: the kernel knows of
+//! no probe at the copy. So we put no probe into these programs before they have moved their code.
 
 use std::{os::unix::ffi::OsStrExt as _, time::Duration};
 
@@ -19,8 +19,8 @@ pub(super) fn says_so(name: &str) -> bool {
     name.starts_with(BOLT)
 }
 
-/// Why no probe may go into a file: the process executes it, and is about to move its code. `None` if that is
-/// not so. `says_so`: whether a symbol of the file shows that the program moves its code.
+/// Why we may put no probe into a file: the process executes the file, and is about to move its code. `None`
+/// if we may. `says_so` says whether a symbol of the file shows that the program moves its code.
 pub(super) fn is_near(process: &Process, mapped: &MappedFile, says_so: bool) -> Option<String> {
     let is_old = || process.age().is_some_and(|age| age > YOUNG);
     let what = if says_so {

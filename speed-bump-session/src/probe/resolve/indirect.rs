@@ -67,7 +67,8 @@ pub(super) fn explain(
     selected.iter().map(|(target, function)| (*target, sentence(function))).collect()
 }
 
-/// A name for an address in the process, if its file has a symbol there, or it lies in another file.
+/// A name for an address in the process. There is one if the address's file has a symbol there, or if the
+/// address lies in another file.
 fn describe(elf: &ElfFile, path: &Path, mappings: &Mappings, address: VirtualAddress) -> Option<String> {
     let (mapped, offset) = mappings.file_at(address)?;
     if mapped.path_in_process != path {
@@ -78,7 +79,7 @@ fn describe(elf: &ElfFile, path: &Path, mappings: &Mappings, address: VirtualAdd
     Some(format!("`{}`", function.names.canonical().as_str()))
 }
 
-/// All ELF files of the process that can be read, with their load bias.
+/// All ELF files of the process that we can read, with their load bias.
 fn modules(process: &Process, mappings: &Mappings, effort: &Effort) -> Vec<(PathBuf, ElfFile, LoadBias)> {
     let module = |mapped: &crate::process::MappedFile| {
         let elf = effort.read(|| elf_of(&probe_file(process, mapped).ok()?).ok()).ok()??;

@@ -1,4 +1,4 @@
-//! Decides what lines without a kind select. Only the files that the session's processes see decide this.
+//! Decides the kinds of lines that give no kind. Only the files that the session's processes see decide this.
 //!
 //! Each line has one kind in the whole session. Processes with their own mounts may see different files at
 //! one path. We report a process whose files would have given the line another kind.
@@ -21,7 +21,8 @@ use crate::{
     targets::{KindReason, ParsedTargets, Target, TargetIndex, Targets},
 };
 
-/// The most remarks that we remember, so that we report each once. A session of containers has some dozens.
+/// The most remarks that we remember, so that we report each only once. A session of containers has some
+/// dozens.
 const REMARKS_KNOWN: usize = 4_096;
 
 /// The root directory of a process, below which we look up paths.
@@ -42,7 +43,7 @@ enum Seen {
 /// The identity of a root directory: the number of its mount, and its own number in that mount.
 type RootId = (u64, u64);
 
-/// The targets that were reported, each with the root directory below which it would have another kind.
+/// The targets that we have reported, each with the root directory that would have given it another kind.
 #[derive(Debug, Default)]
 pub(super) struct DoubtsTold(RefCell<HashSet<(RootId, TargetIndex)>>);
 
@@ -106,7 +107,7 @@ fn different(views: impl Iterator<Item = View>) -> Vec<View> {
     views.filter(|view| view.id().is_none_or(|id| roots.insert(id))).collect()
 }
 
-/// Whether a target's kind was decided by the file that its module part names.
+/// Whether the file that its module part names decided a target's kind.
 fn is_by_file(target: &Target) -> bool {
     match target.kind_reason {
         KindReason::ElfFile => true,
@@ -154,7 +155,7 @@ fn doubts_of(targets: &Targets, process: &Process) -> Vec<Doubt> {
 }
 
 impl DoubtsTold {
-    /// Whether the target was not yet reported for this root.
+    /// Whether we have not yet reported the target for this root.
     pub(super) fn is_new(&self, doubt: &Doubt) -> bool {
         let (Some(root), Some(target)) = (doubt.root, doubt.remark.target) else { return true };
         let mut told = self.0.borrow_mut();
@@ -164,20 +165,20 @@ impl DoubtsTold {
         told.insert((root, target))
     }
 
-    /// Forgets what was reported, as the targets change.
+    /// Forgets what we have reported, because the targets change.
     pub(super) fn forget(&mut self) {
         self.0.get_mut().clear();
     }
 }
 
 impl Resolver {
-    /// Whether to report a doubt now: it is reported once for all processes with the same root. Call this
-    /// only when reporting, since a plan may be discarded.
+    /// Whether to report a doubt now. We report it once for all processes with the same root. Call this only
+    /// to report, because the caller may discard a plan.
     pub(crate) fn tells(&self, doubt: &Doubt) -> bool {
         self.doubts_told.is_new(doubt)
     }
 
-    /// Remarks on targets that would have another kind if the files of this process had decided it.
+    /// Remarks on targets to which the files of this process would have given another kind.
     pub(super) fn kinds_in_doubt(&self, process: &Process) -> Vec<Doubt> {
         doubts_of(&self.targets, process)
     }

@@ -18,8 +18,8 @@ use crate::{
 /// The most bytes that we keep. Ten thousand functions take two or three million bytes.
 const KEPT: usize = 128 << 20;
 
-/// The functions of the files that were read. Clones share them. The default keeps nothing, as a single
-/// session reads each file only once.
+/// The functions of the files that we have read. Clones share these functions. The default keeps nothing,
+/// because a single session reads each file only once.
 #[derive(Clone, Debug, Default)]
 pub struct KnownFunctions(Option<Arc<Mutex<Known>>>);
 
@@ -33,7 +33,7 @@ struct Known {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     file: [u64; 3],
-    /// The times of its last changes, of contents and of metadata, in seconds and ns.
+    /// When the contents and the metadata of the file were last changed, in seconds and ns.
     changed: [i64; 4],
     path: PathBuf,
     root: [u64; 2],
@@ -75,7 +75,7 @@ impl KnownFunctions {
         process: &Process,
         effort: &Effort,
     ) -> Result<Arc<Functions>, ElfError> {
-        // Without a store, the functions are read each time.
+        // Without a store, we read the functions each time.
         let key = self.0.as_ref().and_then(|_| Key::new(file, path, process).ok());
         if let Some(known) = key.as_ref().and_then(|key| self.get(key)) {
             return Ok(known);
@@ -99,7 +99,7 @@ impl KnownFunctions {
 
     fn keep(&self, key: Key, functions: &Arc<Functions>) {
         let bytes = functions.bytes();
-        // A part that could not be read, or not in time, may be readable the next time.
+        // If we could not read a part, or had no time for it, we may be able to read it the next time.
         if !functions.warnings().is_empty() || bytes > KEPT {
             return;
         }

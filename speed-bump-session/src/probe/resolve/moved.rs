@@ -1,7 +1,8 @@
 //! Functions whose code the process does not run from the file, because it has replaced the memory.
 //!
 //! node does so with `--use-largepages`, and BOLT with `--hugify`: they copy the code to huge pages, which
-//! belong to no file. The kernel still accepts a probe, since the file exists, but no call ever hits it.
+//! belong to no file. The kernel still accepts a probe, because the file exists, but no call ever hits the
+//! probe.
 
 use super::native::FileSelection;
 use crate::{
@@ -29,8 +30,8 @@ enum Missed {
     NotMapped,
 }
 
-/// Remarks on selected functions whose code the process does not run from the file. `is_near`: why the
-/// process is about to move its code, if it is.
+/// Remarks on selected functions whose code the process does not run from the file. If the process is about
+/// to move its code, `is_near` says why.
 pub(super) fn remarks(
     selection: &FileSelection,
     process: &Process,

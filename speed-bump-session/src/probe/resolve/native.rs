@@ -39,9 +39,9 @@ pub(super) struct FileSelection {
     selected: Vec<(PlannedFunction, Vec<PlannedSite>)>,
     indirect: Vec<(TargetIndex, IndirectFunction)>,
     remarks: Vec<Remark>,
-    /// The memory that functions, sites and remarks take, in bytes, as an estimate.
+    /// An estimate of the memory that functions, sites and remarks take, in bytes.
     bytes: usize,
-    /// The number of functions and remarks for which there was no room.
+    /// The number of functions and remarks that we left out for lack of room.
     left_out: usize,
     /// The number of functions for which we searched neighbours.
     advised: usize,
@@ -49,7 +49,7 @@ pub(super) struct FileSelection {
     pub(super) hugifies: bool,
 }
 
-/// The state while the selection in a file is made.
+/// The state while we select in a file.
 struct Selecting<'a> {
     resolver: &'a Resolver,
     file: &'a Arc<ProbeFile>,
@@ -94,7 +94,7 @@ impl FileSelection {
         Ok(selection)
     }
 
-    /// The memory that the selection takes in a plan, in bytes, as an estimate.
+    /// An estimate of the memory that the selection takes in a plan, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -345,7 +345,7 @@ impl FileSelection {
 }
 
 /// Makes a site for each location of a probe. Also returns why other locations have no site. A site includes
-/// the first three arguments of the probe, if they are readable.
+/// the first three arguments of the probe, if we can read them.
 pub(super) fn usdt_sites(
     file: &Arc<ProbeFile>,
     code: &CodeMap<'_>,
@@ -380,7 +380,7 @@ pub(super) fn usdt_sites(
     (sites, refused)
 }
 
-/// The instruction at a location, usually a nop. Fails if no probe may go there.
+/// The instruction at a location, usually a nop. Fails if we may put no probe there.
 fn instruction_at(code: &CodeMap<'_>, location: &UsdtLocation) -> Result<(SiteKind, String), String> {
     let here = FunctionCode { map: code, entry: location.address, size: None, shadow_stack: false };
     let analysis = site::analyse(&here).map_err(|refusal| refusal.to_string())?;
@@ -389,7 +389,7 @@ fn instruction_at(code: &CodeMap<'_>, location: &UsdtLocation) -> Result<(SiteKi
         return Err(exclusion.to_string());
     }
     // From 6.18 on the kernel rewrites this nop to a call, which overwrites the 8 bytes below the stack
-    // pointer. A leaf function may keep variables there, and the location does not tell us what the function
+    // pointer. A leaf function may keep variables there. The location does not tell us whether the function
     // around it does.
     if candidate.kind == SiteKind::Nop5 {
         return Err("it is a 5-byte nop, which kernels from 6.18 on rewrite to a call, and that may \

@@ -1,4 +1,5 @@
-//! Finds names that are similar to the pattern of a target that selects nothing, for its message.
+//! Finds names that are similar to the pattern of a target that selects nothing. The target's message lists
+//! them.
 
 use std::{borrow::Cow, collections::HashSet, path::Path};
 
@@ -17,9 +18,9 @@ use crate::{
 const TOLD: usize = 3;
 
 impl Resolver {
-    /// The names in a process that are most similar to the pattern of a target, the best first, as lines that
-    /// select them. Empty if there are no names. `loaded`: Python functions that are known to be in the
-    /// process.
+    /// The names in a process that are most similar to the pattern of a target, the best first. Each name is
+    /// a line that selects it. Empty if there are no names. `loaded` are Python functions that we know to be
+    /// in the process.
     pub fn nearest(
         &self,
         process: &Process,
@@ -81,7 +82,7 @@ fn python_names(process: &Process) -> Vec<(String, Vec<String>)> {
     entries.into_iter().flatten().map(|entry| (entry.filename, vec![entry.qualname])).collect()
 }
 
-/// The names in each file that a process maps. A file that cannot be read has none.
+/// The names in each file that a process maps. We find none in a file that we cannot read.
 fn names(
     process: &Process,
     effort: &Effort,

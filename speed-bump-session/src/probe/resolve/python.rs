@@ -1,5 +1,5 @@
-//! Plans the Python functions of a process: finds its interpreter, its entry source, the site of the probe,
-//! and the functions that can be listed before the attach.
+//! Plans the Python functions of a process. Finds the process's interpreter, its entry source, the site of
+//! the probe, and the functions that we can list before the attach.
 
 use std::{collections::HashSet, io, sync::Arc};
 
@@ -135,8 +135,8 @@ impl Resolver {
         }
     }
 
-    /// The requested source, or the best one available. A requested source may become available later:
-    /// trampolines can be switched on in a running process.
+    /// The requested source, or the best one available. A requested source may become available later,
+    /// because a running process can switch trampolines on.
     fn entry_source(
         &self,
         facts: &Facts<'_>,
@@ -167,7 +167,7 @@ impl Resolver {
         Ok(mappings.files.iter().filter(is_one).map(|mapped| mapped.identity).collect())
     }
 
-    /// The interpreters in the mapped files. Adds to `unread` why other files could not be read.
+    /// The interpreters in the mapped files. Adds to `unread` why we could not read other files.
     fn interpreters(
         &self,
         process: &Process,
@@ -232,7 +232,7 @@ impl Resolver {
         sites.map_err(|error| format!("{}: {error}", file.path().display()))
     }
 
-    /// The cheapest site in the evaluator among those where the place of the return address is known.
+    /// The cheapest site in the evaluator among the sites where we know the place of the return address.
     fn evaluator_site(
         &self,
         file: &Arc<ProbeFile>,

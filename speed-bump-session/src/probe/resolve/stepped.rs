@@ -18,7 +18,8 @@ pub(super) struct Neighbours<'a> {
 }
 
 impl Neighbours<'_> {
-    /// Which function to slow down instead, and when that is equivalent. `None` if we know none.
+    /// Which function to slow down instead, and under which condition that has the same effect. `None` if we
+    /// know none.
     pub(super) fn advice(&self, function: &FunctionSymbol, code: &FunctionCode<'_>) -> Option<String> {
         let calls = code.map.direct_calls()?;
         let caller_of = |entry| self.only(calls.callers(entry));
@@ -52,7 +53,7 @@ impl Neighbours<'_> {
         (addresses.len() <= LOOKED_AT && addresses.iter().all(is_first)).then_some(first)
     }
 
-    /// The cost of a probe on a function; `None` if it is single-stepped.
+    /// The cost of a probe on a function; `None` if the kernel single-steps it.
     fn floor(&self, function: &FunctionSymbol, beside: &FunctionCode<'_>) -> Option<Nanos> {
         let code = FunctionCode { entry: function.address, size: Some(function.size), ..*beside };
         let site = site::choose(&code, self.cost).ok()?;

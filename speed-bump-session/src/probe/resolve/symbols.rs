@@ -35,10 +35,11 @@ const FUNCTIONS_LIMIT: usize = 4_096;
 /// The most files whose functions we remember.
 const FILES_KNOWN: usize = 64;
 
-/// From this kernel version on, a probed 5-byte nop is rewritten to a call, which may kill forked children.
+/// From this kernel version on, the kernel rewrites a probed 5-byte nop to a call, which may kill forked
+/// children.
 const REWRITES_NOP5: KernelVersion = KernelVersion::new(6, 18);
 
-/// A function that can be given as file and symbol.
+/// A function that we can give to the module as file and symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedFunction {
     /// The function as reports name it.
@@ -62,7 +63,7 @@ pub struct NamedFunctions {
     pub remarks: Vec<Remark>,
     /// The offsets of the functions in each file.
     pub places: Vec<(Arc<ProbeFile>, Vec<FileOffset>)>,
-    /// Remarks on files that targets name and the process runs, but that no path leads to.
+    /// Remarks on files that targets name and the process runs, but to which no path leads.
     pub out_of_reach: Vec<Remark>,
 }
 
@@ -118,7 +119,7 @@ impl SymbolResolver {
     /// Finds what the targets select in a process.
     ///
     /// # Errors
-    /// The process cannot be inspected. If only one file cannot be read, that becomes a remark.
+    /// We cannot inspect the process. If we cannot read a single file, this is no error, but a remark.
     pub fn resolve(&self, process: &Process) -> Result<NamedFunctions, ProcessError> {
         let mut found = NamedFunctions::default();
         let mappings = process.mappings()?;
@@ -274,8 +275,8 @@ impl SymbolResolver {
         Ok(of_file)
     }
 
-    /// Checks that a function's first instruction can have a breakpoint, as the module uses no other site.
-    /// Returns how often a call hits it.
+    /// Checks that a function's first instruction can have a breakpoint, because the module uses no other
+    /// site. Returns how often a call hits the breakpoint.
     fn check_entry(
         &self,
         code: &CodeMap<'_>,
@@ -301,7 +302,7 @@ impl SymbolResolver {
 }
 
 /// Our own path to exactly this file: the process's path, this path below the process's root, or a path that
-/// was found elsewhere. The module opens the path again, and the process may change it meanwhile. So the code
+/// we found elsewhere. The module opens the path again, and the process may change it meanwhile. So the code
 /// that adds the function checks for a breakpoint in the process.
 fn reached(process: &Process, file: &ProbeFile) -> Option<PathBuf> {
     let wanted = file.file().metadata().ok()?;
@@ -313,8 +314,8 @@ fn reached(process: &Process, file: &ProbeFile) -> Option<PathBuf> {
     [Some(file.path().to_owned()), below_root, elsewhere].into_iter().flatten().find(leads_there)
 }
 
-/// The addresses that the module may find for each symbol. If several symbols have one name, it takes the
-/// exported one, next the one of the default version, and then the first.
+/// The addresses that the module may find for each symbol. If several symbols have one name, the module takes
+/// the exported one, next the one of the default version, and then the first.
 struct Leads<'t>(BTreeMap<&'t str, (Rank, Vec<VirtualAddress>)>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,4 +1,4 @@
-//! Whether the calls of a native function can be timed, and where they end.
+//! Whether we can time the calls of a native function, and where they end.
 
 use super::Resolver;
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     },
 };
 
-/// The places where calls of a function end, if they are to be timed. `site` is the function's probe site.
+/// The places where calls of a function end, if we should time them. `site` is the function's probe site.
 pub(super) fn plan(resolver: &Resolver, elf: &ElfFile, code: &FunctionCode<'_>, site: &Site) -> Timing {
     if !resolver.times_calls() {
         return Timing::NotAsked;

@@ -1,7 +1,7 @@
 //! Direct calls within one file: which function calls which.
 //!
-//! This is only for advice. We compare bytes without decoding the code in between, so data may look like a
-//! call. We do not see calls through pointers or from other files.
+//! We use this only for advice. We compare bytes without decoding the code in between, so data may look like
+//! a call. We do not see calls through pointers or from other files.
 
 use std::{ops::Range, sync::OnceLock};
 
@@ -14,7 +14,7 @@ const CODE_LIMIT: u64 = 64 << 20;
 const CALLS_LIMIT: usize = 4 << 20;
 /// The number of bytes in one read.
 const PIECE: usize = 1 << 20;
-/// The length of `call rel32` and `jmp rel32` in bytes, and their first bytes (Intel SDM, volume 2).
+/// The length of `call rel32` and `jmp rel32` in bytes, and the first bytes of both (Intel SDM, volume 2).
 const BYTES: usize = 5;
 const OPCODES: [u8; 2] = [0xe8, 0xe9];
 
@@ -25,7 +25,7 @@ pub struct DirectCalls {
     calls: Vec<(u64, u64)>,
 }
 
-/// The calls, once they are found. `None` inside if there is too much code.
+/// The calls, once we have found them. `None` inside if there is too much code.
 pub(super) type Kept = OnceLock<Option<DirectCalls>>;
 
 impl DirectCalls {
@@ -74,7 +74,7 @@ impl CodeMap<'_> {
                 if calls.len() > CALLS_LIMIT {
                     return None;
                 }
-                // The next piece starts at the first address whose bytes do not all lie in this one.
+                // The next piece starts at the first address whose five bytes do not all lie in this piece.
                 match piece.len().checked_sub(BYTES - 1) {
                     Some(step @ 1..) => start = start.saturating_add(step as u64),
                     _ => break,

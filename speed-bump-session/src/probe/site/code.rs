@@ -11,7 +11,7 @@ use crate::units::VirtualAddress;
 /// One executable segment, or section, of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeSegment<'a> {
-    /// The address of its first byte.
+    /// The address of the segment's first byte.
     pub address: VirtualAddress,
     /// The bytes, as in the file.
     pub bytes: &'a [u8],
@@ -19,8 +19,8 @@ pub struct CodeSegment<'a> {
 
 /// Reads code on demand.
 pub trait ReadCode: Debug {
-    /// Fills the buffer with code from an address on. Returns the number of bytes, which is smaller where
-    /// readable code ends.
+    /// Fills the buffer with code from an address on. Returns the number of bytes; this is smaller than the
+    /// buffer where readable code ends.
     fn read_code(&self, address: VirtualAddress, buffer: &mut [u8]) -> usize;
 }
 
@@ -44,7 +44,7 @@ pub struct CodeSymbol {
 }
 
 /// Whether a symbol with this name is a moved piece of a function: `f.cold` and `f.cold.0` of compilers and
-/// BOLT, `f.warm` of BOLT, `f.__part.1` of Propeller. Such a piece is not a function: jumps enter it, at
+/// BOLT, `f.warm` of BOLT, `f.__part.1` of Propeller. A moved piece is not a function: jumps enter it, at
 /// several addresses.
 pub fn is_fragment_name(name: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -55,11 +55,11 @@ pub fn is_fragment_name(name: &str) -> bool {
     })
 }
 
-/// Where the file may have code that only the unwinder enters: exception handlers. Compilers move them to
-/// other places, and they jump back into their function.
+/// Where the file may have code that only the unwinder enters: exception handlers. Compilers move handlers to
+/// other places, and a handler jumps back into its function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LandingPads {
-    /// Every moved piece has a symbol, since the symbols are from `.symtab` or from debug data.
+    /// Every moved piece has a symbol, because the symbols are from `.symtab` or from debug data.
     InSymbols,
     /// Moved pieces have no symbols. Only the functions in these ranges have handlers. The ranges are sorted
     /// and do not overlap.
@@ -69,8 +69,9 @@ pub enum LandingPads {
 }
 
 impl LandingPads {
-    /// Finds the functions with handlers, from a file's `.eh_frame` and its address: those whose entry refers
-    /// to language-specific data (Linux Standard Base 5.0, "Exception Frames").
+    /// Finds the functions with handlers, from a file's `.eh_frame` and the address of this section. A
+    /// function has handlers if its entry in the section refers to language-specific data (Linux Standard
+    /// Base 5.0, "Exception Frames").
     pub fn of_eh_frame(bytes: &[u8], address: VirtualAddress) -> Self {
         let section = EhFrame::new(bytes, LittleEndian);
         let bases = BaseAddresses::default().set_eh_frame(address.0);
@@ -109,8 +110,8 @@ pub struct CodeMap<'a> {
     bytes: Bytes<'a>,
     /// Sorted by address.
     symbols: Vec<CodeSymbol>,
-    /// For each symbol, the greatest end of it and all symbols before it. With this we find overlaps without
-    /// a search tree.
+    /// For each symbol, the greatest end among this symbol and all symbols before it. With these numbers we
+    /// find overlaps without a search tree.
     furthest_end: Vec<u64>,
     landing_pads: LandingPads,
     got: Vec<Range<u64>>,
@@ -230,8 +231,8 @@ impl<'a> CodeMap<'a> {
         self.symbols.get(next).map(|symbol| symbol.address.0)
     }
 
-    /// The union of a range and every symbol that overlaps it, directly or through others. If more symbols
-    /// overlap than in any real program, the whole address space.
+    /// The union of a range and every symbol that overlaps it, directly or through others. Returns the whole
+    /// address space if more symbols overlap than in any real program.
     pub(super) fn overlap(&self, range: &Range<u64>) -> Range<u64> {
         let (mut start, mut end) = (range.start, range.end);
         let mut before = self.symbols.partition_point(|symbol| symbol.address.0 < start);
@@ -294,16 +295,16 @@ fn within_addresses(segment: CodeSegment<'_>) -> CodeSegment<'_> {
 /// A function that needs a site.
 #[derive(Clone, Copy, Debug)]
 pub struct FunctionCode<'a> {
-    /// The code of its file.
+    /// The code of the function's file.
     pub map: &'a CodeMap<'a>,
-    /// The address of its first instruction.
+    /// The address of the function's first instruction.
     pub entry: VirtualAddress,
     /// The function's size in bytes; `None` or 0 if the file gives none. Without a size, we consider only the
     /// entry.
     pub size: Option<u64>,
     /// Whether the process runs with shadow stacks (`shstk` in `x86_Thread_features` of `/proc/PID/status`).
-    /// If so, we never probe a call: some kernels emulate it without a push to the shadow stack, and would
-    /// kill the process at the return.
+    /// If so, we never probe a call: some kernels emulate a call without a push to the shadow stack, and
+    /// would kill the process at the return.
     pub shadow_stack: bool,
 }
 

@@ -1,19 +1,20 @@
 //! The exits of a function: the returns and tail jumps at which its calls end, for `--times`.
 //!
-//! The kernel has return probes: each replaces a return address on the stack by its own. If anything unwinds
-//! the stack through such an address (a C++ exception, a panic, `pthread_cancel`, Go when it moves a stack),
-//! the process ends. So we time calls with ordinary probes, at every instruction that leaves the function. In
-//! doubt we do not time a function: a probe on bytes that are not an instruction would change the program.
+//! The kernel has return probes. A return probe replaces a return address on the stack by its own. If
+//! anything unwinds the stack through this address (a C++ exception, a panic, `pthread_cancel`, Go when it
+//! moves a stack), the process ends. So we time calls with ordinary probes, at every instruction that leaves
+//! the function. In doubt we do not time a function: a probe on bytes that are not an instruction would
+//! change the program.
 
 use speed_bump_abi::Condition;
 
 use super::{Exactness, FunctionCode, KernelRefusal, Site, SiteKind, x86_64};
 use crate::units::VirtualAddress;
 
-/// The most exits of a function. A function with more is not timed.
+/// The most exits of a function. If a function has more, we do not time it.
 pub const EXITS_LIMIT: usize = 128;
 
-/// An instruction that may leave a function. If it leaves it, the stack pointer is at the return address.
+/// An instruction that may leave a function. When it leaves, the stack pointer is at the return address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit {
     /// The address of the instruction.
@@ -63,7 +64,7 @@ pub enum NoExits {
     /// The kernel refuses a probe on this exit.
     #[error("no probe can be placed where it is left, at {0}: {1}")]
     Refused(VirtualAddress, KernelRefusal),
-    /// The kernel may rewrite this exit, as it looks like a jump that does nothing.
+    /// The kernel may rewrite this exit, because it looks like a jump that does nothing.
     #[error("kernels from 6.18 on rewrite the jump by which it is left, at {0}")]
     Rewritten(VirtualAddress),
     /// The only site is also an exit, and one probe cannot be both.
@@ -80,7 +81,7 @@ pub enum NoExits {
 /// Finds the exits of a function whose probe is at this site.
 ///
 /// # Errors
-/// The function's calls cannot be timed, for this reason.
+/// We cannot time the function's calls, for this reason.
 pub fn exits(function: &FunctionCode<'_>, site: &Site) -> Result<Vec<Exit>, NoExits> {
     if cfg!(not(target_arch = "x86_64")) {
         return Err(NoExits::Architecture);

@@ -27,7 +27,7 @@ struct Step<'a> {
     instruction: Instruction,
     encoding: Option<Encoding<'a>>,
     frame: Frame,
-    /// Whether it saves a register for the caller.
+    /// Whether the instruction saves a register for the caller.
     saves: bool,
 }
 
@@ -123,8 +123,8 @@ fn straight_line<'a>(
     Ok((line, end))
 }
 
-/// The last push that saves a register for the caller. `None` if a known branch lands at or before it, so
-/// that it may execute twice in a call.
+/// The last push that saves a register for the caller. `None` if a known branch lands at or before this push,
+/// so that the push may execute twice in a call.
 fn anchor(line: &[Step<'_>], branches: &Branches) -> Option<u64> {
     let last = line.iter().rev().find(|step| step.saves)?.instruction.ip();
     branches.first_target().is_none_or(|(target, _)| target > last).then_some(last)
@@ -155,8 +155,8 @@ fn exclusion(
     if rewritten && step.frame.red_zone_used() {
         return Some(Exclusion::RedZone);
     }
-    // If the kernel does not rewrite the instruction, a branch into its middle does no harm: it executes
-    // other code.
+    // If the kernel does not rewrite the instruction, a branch into the middle of the instruction does no
+    // harm: it executes other code.
     let last_byte = if rewritten { instruction.next_ip() - 1 } else { address };
     let reached = branches.first_target().filter(|(target, _)| *target <= last_byte);
     let symbol = function.map.next_symbol(entry).filter(|symbol| *symbol <= last_byte);

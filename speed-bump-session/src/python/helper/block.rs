@@ -1,7 +1,8 @@
 //! The control block of one session in one process: we create it, and share it with the helper.
 //!
-//! We read and write the block as a file, never through a mapping. The process has it mapped and may do
-//! anything with it; if the file is truncated, we get an error where memory would give SIGBUS.
+//! We read and write the block as a file, never through a mapping. The process has mapped the block and may
+//! do anything with it. If the process truncates the file, we get an error; with a mapping we would get
+//! SIGBUS.
 
 mod callers;
 mod delays;
@@ -64,8 +65,8 @@ pub struct Report {
     pub state: Option<State>,
     /// Bits of [`notice`](speed_bump_abi::control_block::notice).
     pub notices: u32,
-    /// For which share of the time, in thousandths, another tool's hook was in place of the helper's hook and
-    /// did not call it.
+    /// How long another tool's hook replaced the helper's hook and did not call it: a share of the time, in
+    /// thousandths.
     pub hook_missed: u32,
     /// Bits of [`unlisted`](speed_bump_abi::control_block::unlisted).
     pub unlisted: u32,
@@ -73,7 +74,7 @@ pub struct Report {
     pub applied_generation: u32,
     /// The number of functions that the helper has compared with the targets in its survey.
     pub surveyed: u64,
-    /// Bits of the callers that targets name and that the helper has found.
+    /// The callers that targets name and that the helper has found, as bits.
     pub callers_found: u64,
     /// The version of the interpreter, as the helper reports it.
     pub python: Option<PythonVersion>,
@@ -83,7 +84,7 @@ pub struct Report {
 #[derive(Debug)]
 pub struct Block {
     file: File,
-    /// The same as [`ControlBlock::number`].
+    /// See [`ControlBlock::number`].
     number: u32,
     futexes: FutexPage,
     layout: Layout,
@@ -123,7 +124,7 @@ impl Contents<'_> {
     /// Writes the block into an empty memfd, before the helper sees it, and seals its size.
     ///
     /// # Errors
-    /// The system's error; `EPERM` or `EINVAL` for a file that cannot be sealed.
+    /// The system's error; `EPERM` or `EINVAL` for a file that we cannot seal.
     pub fn write(&self, file: &File) -> io::Result<()> {
         let layout = self.layout();
         file.set_len(layout.size)?;
@@ -149,7 +150,7 @@ impl Contents<'_> {
         delays::write(self, &layout, put_u32, put_u64)?;
         put_u64(offset_of!(ControlBlock, magic), MAGIC)?;
         // From here on no process can change the file's size: truncation would end the target by SIGBUS. Nor
-        // can any process forbid our writes with another seal.
+        // can a process forbid our writes with another seal.
         Ok(fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?)
     }
 
@@ -169,7 +170,7 @@ fn number(file: &File) -> io::Result<u32> {
 }
 
 impl Block {
-    /// Takes over the file, into which these contents were written.
+    /// Takes over the file. The caller has written these contents into it.
     ///
     /// # Errors
     /// The file cannot be mapped.
@@ -236,8 +237,8 @@ impl Block {
         self.ring(&mut self.said())
     }
 
-    /// Ends the session for forked children of a process that has ended: the helper's thread would have done
-    /// this, but it ended with that process.
+    /// Ends the session for forked children of a process that has ended. The helper's thread would have done
+    /// this, but this thread ended together with the process.
     ///
     /// # Errors
     /// The block is gone.
@@ -261,7 +262,7 @@ impl Block {
 
     /// Which of the records with these numbers are ready.
     pub(super) fn ready(&self, numbers: Range<u32>) -> Result<Vec<u32>, BlockError> {
-        // Reads all records with one system call, as we poll them until they are ready.
+        // We read all records with one system call, because we poll them until they are ready.
         let count = u32::saturating_sub(numbers.end, numbers.start) as usize;
         let mut bytes = vec![0; count * size_of::<FunctionRecord>()];
         self.read(self.place_of(numbers.start), &mut bytes)?;

@@ -1,4 +1,4 @@
-//! The helper's clock: the processor's counter if it can be trusted, otherwise the kernel's clock.
+//! The helper's clock: the processor's counter if we can trust it, otherwise the kernel's clock.
 
 use std::{fs, path::Path};
 
@@ -13,7 +13,7 @@ use crate::{calibrate::counter::Reading, units::Nanos};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelperClock {
     kind: Clock,
-    /// The same as [`ControlBlock::units_per_ns`](speed_bump_abi::control_block::ControlBlock::units_per_ns).
+    /// See [`ControlBlock::units_per_ns`](speed_bump_abi::control_block::ControlBlock::units_per_ns).
     units_per_ns: u64,
     /// How far the process's clock is ahead of ours, in ns.
     ahead_ns: i64,
@@ -23,8 +23,8 @@ impl HelperClock {
     /// `CLOCK_MONOTONIC`, which counts in units of 1 ns.
     pub const MONOTONIC: Self = Self { kind: Clock::Monotonic, units_per_ns: UNIT_PER_NS, ahead_ns: 0 };
 
-    /// The counter, if the kernel's own clock uses it and its rate is known: [`SiteArguments::TICKS`] of it
-    /// take `tick_ns`. Otherwise `CLOCK_MONOTONIC`.
+    /// The counter, if the kernel's own clock uses it and we know its rate: [`SiteArguments::TICKS`] ticks of
+    /// the counter take `tick_ns`. Otherwise `CLOCK_MONOTONIC`.
     pub fn of_machine(tick_ns: u32) -> Self {
         if tick_ns == 0 || !counter_is_trusted() {
             return Self::MONOTONIC;
@@ -55,7 +55,7 @@ impl HelperClock {
         self.units_per_ns
     }
 
-    /// The clock's value at a time. The greatest time stays the greatest value.
+    /// The clock's value at a time. The greatest time gives the greatest value.
     pub fn at(self, time: Nanos) -> u64 {
         if time == Nanos(u64::MAX) {
             return u64::MAX;
@@ -95,7 +95,7 @@ fn offset(offsets: &str) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(ns)
 }
 
-/// Whether the counter runs evenly, and shows the same on all processors.
+/// Whether the counter runs evenly, and shows the same value on all processors.
 fn counter_is_trusted() -> bool {
     if cfg!(target_arch = "aarch64") {
         // The system's clock is the architecture's generic timer.

@@ -20,27 +20,27 @@ pub struct FoundFunction {
     pub file: String,
 }
 
-/// Keeps track of which records have been read.
+/// Keeps track of the records that we have read.
 #[derive(Debug, Default)]
 pub struct NewFunctions {
     /// All records below this number were checked.
     looked_at: u32,
-    /// Checked records that were not ready. The thread that allocated a record may have been killed before it
-    /// completed the record.
+    /// Records that we checked and that were not ready. The thread that allocated a record may have been
+    /// killed before it completed the record.
     unready: BTreeSet<u32>,
-    /// The total length of the names that were kept.
+    /// The total length of the names that we have kept.
     names: usize,
     left_out: LeftOut,
 }
 
-/// What was left out of a helper's functions and names.
+/// What we left out of a helper's functions and names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// The ends of names longer than [`NAME_BYTES`].
     pub ends_of_names: bool,
     /// Functions whose names no longer fitted into [`NAMES_OF_PROCESS`], the room for all names of a process.
     pub functions: bool,
-    /// Functions without a name: the process wrote them so, or moved their names elsewhere.
+    /// Functions without a name: the process wrote no name, or moved the name elsewhere.
     pub nameless: bool,
 }
 
@@ -83,7 +83,7 @@ impl NewFunctions {
         Ok(found)
     }
 
-    /// What was left out so far.
+    /// What we have left out so far.
     pub fn left_out(&self) -> LeftOut {
         self.left_out
     }

@@ -1,6 +1,6 @@
 //! A thread that shows helpers that we live.
 //!
-//! The heartbeat has a thread of its own, as attaching and detaching can take seconds.
+//! The heartbeat has a thread of its own, because attaching and detaching can take seconds.
 
 use std::{
     io,
@@ -43,8 +43,9 @@ impl Heartbeat {
 }
 
 fn beat(new: &mpsc::Receiver<Weak<Block>>) {
-    // A helper that gets no heartbeat for 0.8 s concludes that we are dead. A busy machine can keep us from
-    // running that long. Without the right to real-time priority, the thread keeps its normal priority.
+    // A helper that gets no heartbeat for 0.8 s concludes that we are dead. If the machine is busy, we may
+    // not get a processor for that long. Without the right to real-time priority, the thread keeps its normal
+    // priority.
     if let Err(error) = priority::urgent() {
         tracing::debug!("the heartbeat has no real-time priority: {error}");
     }

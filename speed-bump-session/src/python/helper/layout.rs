@@ -41,7 +41,7 @@ impl Room {
     /// The smallest room.
     pub const MIN: Self = Self { functions: 256 };
 
-    /// The largest room up to this one whose block size fits; otherwise the smallest.
+    /// The largest room up to this one whose block fits; otherwise the smallest room.
     pub fn that_fits(self, fits: impl Fn(Self) -> bool) -> Self {
         let smaller = [Self::NAMED_OF_PROGRAMS, Self::CHILD, Self::SMALL, Self::MIN];
         let smaller = smaller.into_iter().filter(|room| room.functions < self.functions);
@@ -59,7 +59,7 @@ pub struct Layout {
     pub selector_room: u64,
     /// The offset of the functions' records.
     pub functions: u64,
-    /// The number of records that there is room for.
+    /// How many records there is room for.
     pub functions_capacity: u32,
     /// The branches, one for each record. A function whose targets apply to all callers uses no memory here.
     pub branches: u64,
@@ -79,9 +79,9 @@ pub struct Layout {
     pub policies: u64,
     /// The counters for `frequency`, one for each policy.
     pub counters: u64,
-    /// The times of functions; 0 if calls are not timed.
+    /// The times of functions; 0 if the helper does not time calls.
     pub times: u64,
-    /// The pairs of callers and functions; 0 if callers are not recorded.
+    /// The pairs of callers and functions; 0 if the helper does not record callers.
     pub callers: u64,
     /// The number of pairs, a power of two.
     pub callers_capacity: u32,
@@ -91,7 +91,7 @@ pub struct Layout {
 
 impl Layout {
     /// A layout for this room, and for two selectors. The first selector has `selector` bytes. With
-    /// `in_place`, also has room for the counters and policies of a helper that delays by itself.
+    /// `in_place`, the layout also has room for the counters and policies of a helper that delays by itself.
     pub fn new(room: Room, selector: usize, in_place: Option<&InPlace>) -> Self {
         let functions_capacity = room.functions.max(1);
         let index_slots = functions_capacity.saturating_mul(2).next_power_of_two();

@@ -84,7 +84,7 @@ pub const GIL_KEPT: &str = "a thread keeps the interpreter's lock while it sleep
                             `enable-threads` does: the process, and what it forks from now on, are covered \
                             from when they next execute Python code";
 
-/// The helper's notices: a sentence for each bit. Unknown bits are ignored.
+/// The helper's notices: a sentence for each bit. This ignores unknown bits.
 pub fn notices(bits: u32) -> Vec<&'static str> {
     const ALL: [(u32, &str); 11] = [
         (

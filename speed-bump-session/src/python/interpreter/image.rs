@@ -22,8 +22,8 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Opens an ELF file. `None` if it is not one for this machine, or has no code of its own (such as a core
-    /// dump).
+    /// Opens an ELF file. `None` if the file is not for this machine, or has no code of its own (such as a
+    /// core dump).
     pub(super) fn open(file: &File, path: &Path) -> Result<Option<Self>, ElfErrorKind> {
         use ElfErrorKind as E;
         let file = file.try_clone().map_err(E::Read)?;
@@ -44,9 +44,9 @@ impl Image {
     }
 
     /// The symbols with these names, in order, and whether any symbol has this prefix. Reads the exported
-    /// symbols. If a program exports no symbol of CPython (as static programs do not), reads its other
-    /// symbols too. A library's private symbols are not read: there are many, and nothing can link to an
-    /// interpreter that is private.
+    /// symbols. If a program exports no symbol of CPython (as static programs do not), this reads the
+    /// program's other symbols too. We do not read a library's private symbols: there are many, and nothing
+    /// can link to an interpreter that is private.
     pub(super) fn symbols(
         &self,
         names: &[&str],

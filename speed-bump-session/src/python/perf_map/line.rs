@@ -1,6 +1,6 @@
 //! The lines of a perf map: `HEX_ADDRESS HEX_SIZE py::QUALNAME:FILENAME`.
 //!
-//! Lines of other compilers in the process (Node's, .NET's) have no `py::` and are skipped.
+//! Lines of other compilers in the process (Node's, .NET's) have no `py::`, and we skip them.
 
 use crate::units::VirtualAddress;
 
@@ -17,14 +17,14 @@ pub struct PerfMapEntry {
     pub size: u64,
     /// `co_qualname`.
     pub qualname: String,
-    /// `co_filename`. CPython writes `(null)` or nothing if it is not valid UTF-8.
+    /// `co_filename`. If it is not valid UTF-8, CPython writes `(null)` or nothing.
     pub filename: String,
 }
 
 /// Assembles lines from the bytes read so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lines {
-    /// The start of a line whose end has not been written yet.
+    /// The start of a line whose end the process has not written yet.
     partial: Vec<u8>,
     /// Whether the current line is too long. Then everything up to its end is skipped.
     skipping: bool,
@@ -54,7 +54,7 @@ impl Lines {
     }
 }
 
-/// Parses a line without its end; `None` if it is not CPython's.
+/// Parses a line without its end; `None` if the line is not CPython's.
 fn parse(line: &[u8]) -> Option<PerfMapEntry> {
     if line.len() > LINE_LIMIT {
         return None;

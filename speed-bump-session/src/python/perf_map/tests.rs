@@ -301,7 +301,7 @@ fn lines_of_a_dead_process_are_not_believed() {
     }
 }
 
-/// Removes a file at the end of a test, as CPython leaves its map behind.
+/// Removes a file at the end of a test, because CPython leaves its map behind.
 struct RemoveFile(PathBuf);
 
 impl Drop for RemoveFile {

@@ -12,13 +12,13 @@ use crate::{
 pub(super) struct ScopeId(usize);
 
 impl ScopeId {
-    /// The position: no other scope of the file has the same.
+    /// The position of the scope. No other scope of the file has the same position.
     pub(super) fn place(self) -> usize {
         self.0
     }
 }
 
-/// The kind of source that a scope is compiled from.
+/// The kind of source from which CPython compiles a scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScopeKind {
     Module,
@@ -43,9 +43,10 @@ struct Scope {
     qualname: String,
     /// Names that this scope itself declares in a `global` statement.
     globals: HashSet<String>,
-    /// Whether the scope is evaluated lazily inside a class body, whose names it can see.
+    /// Whether CPython evaluates the scope lazily inside a class body. Then the scope can see the names of
+    /// the class.
     sees_class: bool,
-    /// The line of the definition, for code that CPython compiles from its annotations.
+    /// The line of the definition. CPython compiles code from the definition's annotations at this line.
     line: u32,
 }
 
@@ -123,7 +124,7 @@ impl Scopes {
         line: u32,
     ) -> ScopeId {
         let bare = self.qualname(parent, "__annotate__", false);
-        // 3.15's rule has an exception: a generic function of a module.
+        // There is an exception to 3.15's rule: a generic function of a module.
         let is_direct = self.kind(parent) != ScopeKind::TypeParameters || bare != "__annotate__";
         let qualname = if self.version.is_at_least(3, 15) && is_direct {
             format!("{}.__annotate__", self.qualname(parent, function, true))

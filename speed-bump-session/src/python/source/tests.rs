@@ -1,4 +1,4 @@
-//! Tests with constructed texts, and with the standard library of every Python found here.
+//! Tests with texts that we wrote, and with the standard library of every Python on this machine.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! Loads helpers into running processes: begins to load them, waits for them when a session begins, and makes
-//! other plans where they cannot be loaded.
+//! Loads helpers into running processes: begins to load them, and waits for them when a session begins. Makes
+//! other plans for processes into which it cannot load a helper.
 
 use std::{thread, time::Instant};
 
@@ -30,7 +30,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct BroughtIn {
     pub(super) helpers: Vec<Option<HelperId>>,
-    /// The processes whose Python functions are not covered, each with the reason.
+    /// The processes whose Python functions the session does not cover, each with the reason.
     pub(super) uncovered: Vec<(Pid, String)>,
 }
 
@@ -69,8 +69,8 @@ pub(super) fn bring_helpers_in(
     Ok(brought_in)
 }
 
-/// Warns of processes whose Python functions are not covered, as the helper could not be loaded and there is
-/// no other way. Fails if no process is left whose functions are covered.
+/// Warns of processes whose Python functions the session does not cover, because we could not load the helper
+/// and there is no other way. Fails if no process is left whose functions the session covers.
 pub(super) fn tell_uncovered(
     uncovered: Vec<(Pid, String)>,
     processes: &Processes,
@@ -123,8 +123,8 @@ fn wait_for_helper(
     Ok(id)
 }
 
-/// Begins to load the helper into a process that runs this program. Reserves indices for its functions: tries
-/// each of these numbers in turn, until there are enough indices.
+/// Begins to load the helper into a process that runs this program. Reserves indices for the program's
+/// functions: tries each of these numbers in turn, until there are enough indices.
 pub(super) fn begin_join(
     process: &Process,
     program: Program,
@@ -151,8 +151,8 @@ pub(super) fn begin_join(
     }
 }
 
-/// Makes a new plan for a process into which the helper could not be loaded. Returns why its Python functions
-/// are not covered; `None` if they are.
+/// Makes a new plan for a process into which we could not load the helper. Returns why the session does not
+/// cover the process's Python functions; `None` if it does.
 fn do_without_helper(
     process: &Process,
     plan: &mut Plan,

@@ -1,4 +1,4 @@
-//! How much room a session gets in the engine's maps. The plans at its beginning decide it.
+//! How much room a session gets in the engine's maps. The plans at the session's beginning decide this.
 
 use speed_bump_abi::FunctionStats;
 
@@ -14,10 +14,10 @@ use crate::{
 
 /// Room for functions that appear after the attach, in addition to twice the functions known at the attach.
 const LATE_FUNCTIONS: u32 = 8_192;
-/// Room for late functions with delays. Each needs a histogram.
+/// Room for late functions with delays. Each of them needs a histogram.
 const LATE_DELAYED: u32 = 256;
-/// Room for late functions with delays if targets name Python functions, which may become known only when
-/// they are called.
+/// Room for late functions with delays if targets name Python functions. We may learn of these only when they
+/// are called.
 const LATE_DELAYED_PYTHON: u32 = 1_024;
 /// Room for probe sites that appear after the attach, in programs that children execute.
 const LATE_SITES: u32 = 16_384;
@@ -66,16 +66,16 @@ pub(super) fn of_command(resolver: &Resolver, settings: &Settings) -> Capacity {
     Capacity { functions, ..capacity }
 }
 
-/// Room for the names of functions in bytes: those in the plans of the processes, the same number for their
-/// children, and others that appear later.
+/// Room for the names of functions, in bytes: the names in the plans of the processes, the same room for
+/// their children, and room for functions that appear later.
 pub(super) fn room_for_names(roots: &[(Process, Plan)]) -> usize {
     let planned = roots.iter().flat_map(|(_, plan)| &plan.functions);
     let planned: usize = planned.map(|function| bytes_of(&function.selected)).sum();
     planned.saturating_mul(2).saturating_add(NAMES_OF_SESSION)
 }
 
-/// Room for the functions of helpers in children: 64 children, or fewer if the counters, which exist for each
-/// CPU, would exceed the bounds.
+/// Room for the functions of helpers in children. There is room for 64 children, or for fewer if the counters
+/// would exceed the bounds. The counters exist for each CPU.
 fn late_helpers(named: u32) -> u32 {
     let affordable = COUNTERS_BYTES / (processors() as usize * size_of::<FunctionStats>());
     let rest = u32::try_from(affordable).unwrap_or(u32::MAX).saturating_sub(named);

@@ -1,4 +1,4 @@
-//! The command for which a session was started.
+//! The command that a session has started.
 
 use crate::{launch::DetachRequest, units::Pid};
 
@@ -10,7 +10,7 @@ pub(super) struct StartedCommand {
     detach: DetachRequest,
     /// Whether the tracer reports the command's execs.
     is_followed: bool,
-    /// Whether the window was opened, because the first program runs or is about to run.
+    /// Whether the window is open, because the first program runs or is about to run.
     has_begun: bool,
 }
 
@@ -35,7 +35,7 @@ impl StartedCommand {
         self.is_followed = false;
     }
 
-    /// Asks the tracer to detach, as the helper is to be loaded into a running program.
+    /// Asks the tracer to detach, because we will load the helper into a running program.
     pub(super) fn stop_following(&self) {
         self.detach.request();
     }

@@ -22,12 +22,12 @@ pub(super) struct Context {
     pub(super) settings: Settings,
     /// Whether calls are timed now.
     pub(super) is_timing: bool,
-    /// Targets that were just added. If they select nothing, the user is told why.
+    /// Targets that were just added. If they select nothing, we tell the user why.
     pub(super) new_targets: Vec<TargetIndex>,
 }
 
 impl Context {
-    /// Reports a problem to the user. The same text is reported only once.
+    /// Reports a problem to the user. We report the same text only once.
     pub(super) fn warn(&mut self, warning: String) {
         self.state.warn(warning);
     }
@@ -43,7 +43,7 @@ impl Context {
         self.state.note_entry(target, entry, floors);
     }
 
-    /// The index of a Python function whose first call was announced.
+    /// The index of a Python function whose first call a BPF program has announced.
     ///
     /// # Errors
     /// There is no room for the function.

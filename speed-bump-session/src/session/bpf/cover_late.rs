@@ -1,5 +1,5 @@
-//! Covers files that a process maps after the attach: those that its dynamic loader maps into a new image,
-//! and those that it opens later with dlopen.
+//! Covers files that a process maps after the attach. The dynamic loader maps some of these into a new image,
+//! and the process opens others later with dlopen.
 
 use std::collections::HashSet;
 
@@ -33,7 +33,7 @@ pub(super) fn cover_due(coverage: &mut Coverage) -> Vec<(Pid, SessionError)> {
     let due: Vec<Pid> = coverage.processes.pids_from(Pid::FIRST).into_iter().filter(due).collect();
     let mut failed = Vec::new();
     for pid in due {
-        // Making plans for many processes takes long, and meanwhile the event loop does not come round.
+        // Making plans for many processes takes long. Meanwhile the event loop does not come round.
         coverage.engines.window.came_round();
         if let Err(error) = cover_late_files(pid, coverage)
             && error.kind() != FailureKind::Gone

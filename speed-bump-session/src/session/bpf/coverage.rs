@@ -27,10 +27,10 @@ pub(super) struct Coverage {
 
 impl Coverage {
     /// Attaches the sites in the plan of a process. If `helper` is already in the process, also attaches to
-    /// its stub.
+    /// the helper's stub.
     ///
     /// # Errors
-    /// The process is not covered; or, with [`SessionError::NotInPlace`], only a part of it is.
+    /// The process is not covered. With [`SessionError::NotInPlace`], a part of it is covered.
     pub(super) fn cover(
         &mut self,
         process: Process,
@@ -45,7 +45,7 @@ impl Coverage {
         self.cover_with(process, groups, python, helper)
     }
 
-    /// As [`cover`](Self::cover), for sites and helpers whose indices are known already.
+    /// Like [`cover`](Self::cover), for sites and helpers whose indices we know already.
     ///
     /// # Errors
     /// See [`cover`](Self::cover).
@@ -87,7 +87,7 @@ impl Coverage {
         check_in_place(pid, processes, engines, context)
     }
 
-    /// Covers a process. If only a part of it can be covered, warns and goes on.
+    /// Covers a process. If this can cover only a part of it, warns and goes on.
     ///
     /// # Errors
     /// Nothing of the process is covered.
@@ -118,7 +118,7 @@ impl Coverage {
     /// Attaches more sites in a covered process.
     ///
     /// # Errors
-    /// No further site is attached; or, with [`SessionError::NotInPlace`], only some are.
+    /// No further site is attached. With [`SessionError::NotInPlace`], some are.
     pub(super) fn attach_more(&mut self, pid: Pid, groups: Vec<TargetSites>) -> Result<(), SessionError> {
         let Self { context, processes, engines } = self;
         let Some(index) = processes.get(pid).map(|covered| covered.index) else { return Ok(()) };
@@ -150,8 +150,8 @@ impl Coverage {
         }
     }
 
-    /// Is called when a process was covered. If the process is the command, and runs its first program, opens
-    /// the window.
+    /// The caller has just covered a process. If the process is the command, and runs the command's first
+    /// program, this opens the window.
     pub(super) fn open_window_of(&mut self, pid: Pid) {
         let command = self.processes.command.as_mut();
         if command.is_some_and(|command| command.pid() == pid && command.begins()) {

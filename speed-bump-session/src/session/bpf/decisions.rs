@@ -22,7 +22,7 @@ pub(super) fn tell(engine: &mut BpfEngine, state: &State) {
     }
 }
 
-/// Logs how many decisions were lost since the last call. `told` is the number so far.
+/// Logs how many decisions the programs have dropped since the last call. `told` is the number so far.
 pub(super) fn tell_missed(engine: &mut BpfEngine, told: &mut u64) {
     let Some(missed) = engine.decisions().and_then(|decisions| decisions.missed().ok()) else {
         return;

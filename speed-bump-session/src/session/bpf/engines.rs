@@ -77,7 +77,7 @@ impl Engines {
         let Some(probes) = &mut self.probes else {
             return if plan.sites.is_empty() { Ok(Vec::new()) } else { Err(SessionError::WithoutProbes) };
         };
-        // The plan has taken time. If costs must be measured now, that takes as long again.
+        // The plan has taken time. If we must measure costs now, this takes as long again.
         self.window.came_round();
         let entered = probes.enter_plan(plan, is_run || self.window.was_opened(), context);
         self.window.came_round();
@@ -115,7 +115,7 @@ impl Engines {
         }
     }
 
-    /// How often each function was called before its announcement was handled, by the function's index.
+    /// How often each function was called before we handled its announcement, by the function's index.
     pub(super) fn pending_calls(&self) -> HashMap<u32, u64> {
         self.probes.as_ref().map(Probes::pending_calls).unwrap_or_default()
     }
@@ -152,11 +152,11 @@ impl Engines {
         id
     }
 
-    /// The probe on a helper's stub for a process that is about to be covered; `None` if the process already
-    /// has it.
+    /// The probe on a helper's stub, for a process that the session is about to cover. `None` if the process
+    /// already has this probe.
     ///
-    /// If children are covered, the probe applies to all processes that map the helper: the process into
-    /// which it was loaded, and all forked from that. So no call of a forked process is missed.
+    /// If the session covers children, the probe applies to all processes that map the helper: the process
+    /// into which we loaded it, and all processes forked from there. So we miss no call of a forked process.
     ///
     /// # Errors
     /// The probe cannot be attached.

@@ -19,7 +19,7 @@ use crate::{
     units::Pid,
 };
 
-/// Begins to load the helper into a program that is held at its entry point. The program is covered
+/// Begins to load the helper into a program that we hold at its entry point. The session covers the program
 /// afterwards.
 ///
 /// # Errors
@@ -39,7 +39,7 @@ pub(super) fn enter(
     Ok(())
 }
 
-/// Checks on the helper that is being loaded into this program, and covers the program when it is in.
+/// Checks on the helper that we are loading into this program, and covers the program when the helper is in.
 pub(super) fn poll(pid: Pid, coverage: &mut Coverage) {
     let helpers = &coverage.engines.helpers;
     let Some(Entering { process, plan, range, way }) = coverage.processes.take_entering(pid) else { return };
@@ -110,7 +110,7 @@ fn entered(
     Ok(())
 }
 
-/// Warns if a process could not be covered, unless it has ended.
+/// Warns if the session could not cover a process, unless the process has ended.
 pub(super) fn covered_or_warn(pid: Pid, covered: Result<(), SessionError>, context: &mut Context) {
     let is_gone = || !Process::open(pid).is_ok_and(|process| process.is_alive());
     match covered {

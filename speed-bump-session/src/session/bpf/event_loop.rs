@@ -28,7 +28,7 @@ use crate::{
     units::Pid,
 };
 
-/// How often perf maps are read. A new function is covered with at most this delay.
+/// How often we read perf maps. So a new function waits at most this long until the session covers it.
 const FOLLOW_EVERY: Duration = Duration::from_millis(10);
 
 /// The sources of a session's events.
@@ -41,13 +41,13 @@ pub(super) struct Sources {
     follow: Option<Interval>,
     /// The pidfds of the covered processes.
     pidfds: BTreeMap<Pid, AsyncFd<OwnedFd>>,
-    /// Is notified when a helper was loaded, or has failed to load.
+    /// This is notified when a helper has been loaded, or has failed to load.
     woken: Arc<Notify>,
 }
 
 /// An event.
 pub(super) enum Happened {
-    /// An event of the command; `None`: there will be no more.
+    /// An event of the command. `None` means that there will be no more.
     CommandEvent(Option<CommandEvent>),
     /// A process executed a program.
     Executed(Executed),
@@ -55,7 +55,7 @@ pub(super) enum Happened {
     Ended(Pid),
     /// There are announcements in the ring buffer.
     Announced,
-    /// A helper was loaded, or has failed to load.
+    /// A helper has been loaded, or has failed to load.
     HelperCame,
     /// It is time for the periodic checks. These look for changes that nobody announces.
     Tick,
@@ -79,7 +79,7 @@ impl Sources {
         Ok(())
     }
 
-    /// Receives no more execs. Programs that were received and not handled go on, and so do later ones.
+    /// Receives no more execs. Programs that were received and not handled go on, and so do later programs.
     pub(super) fn close(&mut self) {
         self.executions = None;
         self.command_events = None;

@@ -1,6 +1,6 @@
-//! Covers processes that execute programs. The kernel announces these execs, and so do those who catch the
-//! processes: a command's tracer, and the holder of its children. Caught processes are covered before Python
-//! begins.
+//! Covers processes that execute programs. The kernel announces these execs. So do those who catch the
+//! processes: a command's tracer, and the holder of the command's children. The session covers a caught
+//! process before Python begins.
 //!
 //! The kernel may announce an exec before or after the catcher does. The order matters only if the catchers
 //! miss the exec, because a thread other than the first one executed the program.
@@ -70,7 +70,7 @@ pub(super) fn caught(executed: Executed, coverage: &mut Coverage) {
     }
 }
 
-/// Handles an event of the command's tracer; `None`: there will be no more.
+/// Handles an event of the command's tracer. `None` means that there will be no more.
 pub(super) fn told(event: Option<CommandEvent>, coverage: &mut Coverage) {
     match event {
         Some(CommandEvent::AtEntry(stopped)) => cover_at_entry(stopped, coverage),
@@ -95,7 +95,7 @@ fn not_followed(processes: &mut Processes) {
     }
 }
 
-/// Handles a program that is held before its first instruction.
+/// Handles a program that we hold before its first instruction.
 fn cover_at_entry(stopped: StoppedProgram, coverage: &mut Coverage) {
     let pid = stopped.process.pid();
     coverage.processes.exec_is_told(pid);
@@ -109,7 +109,7 @@ fn cover_caught(pid: Pid, coverage: &mut Coverage) {
     if coverage.context.is_root(pid) { coverage.cover_anew(pid) } else { coverage.cover_executed(pid) }
 }
 
-/// Covers processes whose exec the kernel announced, and no catcher did.
+/// Covers processes whose exec the kernel has announced, but no catcher has.
 pub(super) fn look_for_untold(coverage: &mut Coverage) {
     let Some(before) = Instant::now().checked_sub(AHEAD) else { return };
     for pid in coverage.processes.untold(before) {
@@ -117,8 +117,8 @@ pub(super) fn look_for_untold(coverage: &mut Coverage) {
     }
 }
 
-/// Covers a program that is held at its entry point, and lets it go on: at once, or, if the program needs the
-/// helper, when the helper is loaded.
+/// Covers a program that we hold at its entry point, and lets it go on. It goes on at once, or, if it needs
+/// the helper, when the helper is loaded.
 fn cover_stopped(stopped: StoppedProgram, coverage: &mut Coverage) -> Result<(), SessionError> {
     let process = &stopped.process;
     let pid = process.pid();

@@ -1,5 +1,5 @@
-//! Finds the Python functions of one process if no helper reports them: from its perf map, or from source
-//! files.
+//! Finds the Python functions of one process if no helper reports them: from the process's perf map, or from
+//! source files.
 
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ const SOURCES_BYTES: usize = 64 << 20;
 pub(super) struct Rooms {
     /// Room for trampolines that perf maps name.
     trampolines: Budget,
-    /// Room for what is known of source files, in bytes.
+    /// Room for what we know of source files, in bytes.
     sources: Budget,
 }
 
@@ -50,11 +50,11 @@ pub(super) struct PythonFollower {
 
 #[derive(Debug)]
 pub(super) enum Naming {
-    /// The perf map is read as it grows. The follower is `None` once the map could not be read any further.
+    /// We read the perf map as it grows. The follower is `None` once we cannot read the map any further.
     PerfMap {
         follower: Option<Box<PerfMapFollower>>,
         trampolines: Trampolines,
-        /// How many complaints about the trampolines were reported.
+        /// How many complaints about the trampolines we have reported.
         told: usize,
     },
     /// Calls name their functions, and source files give the qualified names.
@@ -70,7 +70,7 @@ impl PythonFollower {
     }
 
     /// A follower with the same entry source for another process, such as a forked child: CPython gives a
-    /// child its own trampolines and perf map. Everything is read from the start.
+    /// child its own trampolines and perf map. The follower reads everything from the start.
     pub(super) fn in_process(&self, process: &Process, room: &Rooms) -> Option<Self> {
         Some(Self {
             version: self.version,

@@ -11,7 +11,7 @@ use crate::{
     units::Pid,
 };
 
-/// How the session found out that a process runs a new program. The program was not held at its start.
+/// How the session found out that a process runs a new program. We did not hold the program at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FoundBy {
     /// The process executed the program.
@@ -51,14 +51,14 @@ impl Coverage {
         self.settle(child, image.as_ref(), covered);
     }
 
-    /// Covers a forked child with a plan from its own mappings. The parent's plan is of no use: overlayfs has
-    /// since copied one of the files, and shows the copy.
+    /// Covers a forked child with a plan from the child's own mappings. The parent's plan is of no use:
+    /// overlayfs has since copied one of the files, and shows the copy.
     fn cover_by_own_mappings(&mut self, pid: Pid) -> Result<(), SessionError> {
         let Some(Covered { process, helper, attachments, .. }) = self.processes.remove(pid) else {
             return Ok(());
         };
         let helper = helper.id();
-        // Detaches first, so that no site is attached twice.
+        // Detaches first, so that we attach to no site twice.
         drop(attachments);
         let mut plan = self.context.resolver.plan_at_start(&process, self.processes.entry_source())?;
         if helper.is_some() {
@@ -68,7 +68,7 @@ impl Coverage {
     }
 
     /// Covers a process that replaced its image. Old probes have no effect, and the new image gets its own
-    /// plan. A process named on the command line is no longer covered.
+    /// plan. If the process was named on the command line, the session no longer covers it.
     pub(super) fn cover_executed(&mut self, pid: Pid) {
         let was_covered = self.processes.remove(pid);
         if was_covered.is_some() {
@@ -130,13 +130,13 @@ impl Coverage {
         }
     }
 
-    /// Records whether a child with this image is covered. Warns of failures, unless the child has ended or
-    /// replaced its image meanwhile.
+    /// Records whether the session covers a child with this image. Warns of failures, unless the child has
+    /// ended or replaced its image meanwhile.
     fn settle(&mut self, pid: Pid, image: Option<&Memory>, covered: Result<(), SessionError>) {
         match covered {
             Ok(()) => tracing::debug!("child {pid} is covered"),
             Err(SessionError::Attach(AttachError::ProcessGone { .. })) => {}
-            // The plan was from mappings before the exec. The process will be covered again.
+            // The plan was from mappings before the exec. The session will cover the process again.
             Err(SessionError::NotInPlace(error)) if image.is_some_and(Memory::is_gone) => {
                 tracing::debug!("{error}");
             }
@@ -156,7 +156,7 @@ impl Coverage {
         }
     }
 
-    /// Stops covering a process's image, as the process has executed another program.
+    /// Stops covering a process's image, because the process has executed another program.
     pub(super) fn let_go_of_image(&mut self, pid: Pid) {
         if let Some(covered) = self.processes.remove(pid) {
             self.context.state.events.add(Event::Replaced { pid });
@@ -174,7 +174,7 @@ impl Coverage {
     /// Removes the probes from a process, and releases its helper.
     fn leave_image(&mut self, pid: Pid, mut covered: Covered) {
         let helper = std::mem::take(&mut covered.helper);
-        // Removes the links before the counters are given to others.
+        // Removes the links before another process may use the counters.
         drop(covered);
         match helper {
             HelperPhase::Absent => {}

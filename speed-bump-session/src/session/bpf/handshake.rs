@@ -18,8 +18,8 @@ use crate::{
     units::{Nanos, Pid},
 };
 
-/// Chooses a signal for each delay that helpers spin; `None` if they cannot spin on signals. Warns of delays
-/// that cannot use SIGURG.
+/// Chooses a signal for each delay that helpers spin; `None` if helpers cannot spin on signals. Warns of
+/// delays that cannot use SIGURG.
 pub(super) fn choose_signals(
     resolver: &Resolver,
     settings: &Settings,
@@ -30,7 +30,7 @@ pub(super) fn choose_signals(
     let or_spin = choice == EngineChoice::Auto && form.longest_spin().is_none();
     let Some(cost) = resolver.signal() else { return Ok(None) };
     let delays = policies.signalled(form);
-    // A process that has ended is reported later.
+    // If a process has ended, we report that later.
     let masks = roots.iter().filter_map(|(process, _)| signal::masks(process).ok());
     let used = masks.fold(0, |used, masks| used | masks.used());
     let assigned: Vec<DelaySignal> = if or_spin {
@@ -38,8 +38,8 @@ pub(super) fn choose_signals(
     } else {
         signal::choose(&delays, used).map_err(|error| SessionError::Signal(error.to_string()))?
     };
-    // If no helper will be loaded, the kernel spins, and the signals do not matter. For a command that has
-    // not started, we do not know.
+    // If we will load no helper, the kernel spins, and the signals do not matter. For a command that has not
+    // started, we do not know.
     let helper_may_come = roots.is_empty() || !or_spin || roots.iter().any(|(_, plan)| plan.wants_helper());
     let limits = if helper_may_come { limits(&assigned, &delays) } else { Vec::new() };
     limits.iter().for_each(|limit| tracing::warn!("{limit}"));
@@ -102,7 +102,8 @@ pub(super) fn allow_signals(
     }
 }
 
-/// Stops sending signals. When none is pending in a process, its helper may restore the handlers.
+/// Stops sending signals. When no signal is pending in a process, the process's helper may restore the
+/// handlers.
 pub(super) fn end_signals(sent: u64, blocks: &[(Pid, Arc<Block>)]) {
     for (owner, block) in blocks {
         if wait_until_clear(*owner, sent)

@@ -174,8 +174,8 @@ impl Counters for HelperDoses {
             self.inner.histograms(first, of_inner, take)?;
         }
         let helpers = first.saturating_add(of_inner);
-        // Reads the short counts first: most functions have no delays, so their long histograms are not
-        // needed.
+        // We read the short counts first: most functions have no delays, so we do not need their long
+        // histograms.
         let stats = if helpers < end { self.read(helpers, end - helpers)? } else { Vec::new() };
         for (function, _) in (helpers..).zip(stats).filter(|(_, stats)| stats.delayed > 0) {
             if let Some((counted, number)) = self.ranges.counted(function)
@@ -237,7 +237,7 @@ impl Counters for HelperDoses {
     }
 
     fn clear(&mut self, function: u32) -> io::Result<()> {
-        // A range that is used again gets a new block, so only counters of `inner` need to be cleared.
+        // When a range is used again, it gets a new block. So we must clear only counters of `inner`.
         if function < self.first { self.inner.clear(function) } else { Ok(()) }
     }
 }

@@ -36,13 +36,13 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// The helpers of a session.
 pub(super) struct Helpers {
-    /// The setup of new helpers; `None` if none may be loaded.
+    /// The setup of new helpers; `None` if we may load none.
     setup: Option<HelperSetup>,
     at_work: BTreeMap<HelperId, AtWork>,
-    /// Helpers that are still being loaded, but are no longer wanted.
+    /// Helpers that we are still loading, but no longer want.
     pub(super) given_up: GivenUp,
     next: u32,
-    /// How often the timing of calls was switched on.
+    /// How often someone has switched the timing of calls on.
     stretches: u32,
     /// The ranges of the helpers that delay by themselves.
     ranges: HelperRanges,
@@ -60,17 +60,17 @@ impl Helpers {
         wake: Wake,
     ) -> Self {
         let (at_work, given_up) = (BTreeMap::new(), GivenUp::default());
-        // If calls are timed from the start, that counts as the first time.
+        // If the session times calls from the start, that counts as the first time.
         let stretches = setup.as_ref().and_then(|setup| setup.in_place).map_or(0, |of| of.timing);
         Self { setup, at_work, given_up, next: 0, stretches, ranges, signals, wake }
     }
 
-    /// The setup of new helpers; `None` if none may be loaded.
+    /// The setup of new helpers; `None` if we may load none.
     pub(super) fn setup(&self) -> Option<&HelperSetup> {
         self.setup.as_ref()
     }
 
-    /// Sets the selector for all helpers that are loaded from now on.
+    /// Sets the selector for all helpers that we load from now on.
     pub(super) fn set_selector(&mut self, selector: &Arc<[u8]>) {
         if let Some(setup) = &mut self.setup {
             setup.selector = Arc::clone(selector);
@@ -117,13 +117,14 @@ impl Helpers {
         self.at_work.values().all(|at_work| at_work.is_active || at_work.is_over || at_work.is_asleep())
     }
 
-    /// The blocks of all helpers, each with the process into which the helper was loaded.
+    /// The blocks of all helpers, each with the process into which we loaded the helper.
     pub(super) fn blocks(&self) -> Vec<(Pid, Arc<Block>)> {
         let block = |at_work: &AtWork| (at_work.owner, Arc::clone(&at_work.presence.block));
         self.at_work.values().map(block).collect()
     }
 
-    /// The program that the process was running when this helper was loaded; `None` if it was only starting.
+    /// The program that the process was running when we loaded this helper; `None` if the program was only
+    /// starting.
     pub(super) fn program(&self, id: HelperId) -> Option<Program> {
         self.at_work.get(&id)?.presence.program().cloned()
     }
@@ -139,8 +140,8 @@ impl Helpers {
         words::not_listed(self.at_work.values().fold(0, |bits, at_work| bits | at_work.unlisted))
     }
 
-    /// Takes over a helper that was loaded. If it delays by itself, it gets the doses now and whenever they
-    /// change.
+    /// Takes over a helper that we have loaded. If the helper delays by itself, it gets the doses now and
+    /// whenever they change.
     pub(super) fn take_in(
         &mut self,
         presence: Presence,
@@ -163,7 +164,7 @@ impl Helpers {
         id
     }
 
-    /// Tells a helper what has changed while it was being loaded.
+    /// Tells a helper what has changed while we were loading it.
     fn bring_up_to_date(&self, block: &Block) -> Result<(), BlockError> {
         let Some(setup) = &self.setup else { return Ok(()) };
         let stretch = setup.in_place.as_ref().map_or(0, |in_place| in_place.timing);
@@ -174,7 +175,7 @@ impl Helpers {
         Ok(())
     }
 
-    /// Allows signals to a process whose helper was loaded and handles them.
+    /// Allows signals to a process, if its helper is loaded and handles signals.
     pub(super) fn allow_signals(&self, id: HelperId, engine: &mut BpfEngine, context: &mut Context) {
         if let (Some(signals), Some(at_work)) = (&self.signals, self.at_work.get(&id)) {
             allow_signals(signals, at_work.owner, &at_work.presence.block, engine, context);

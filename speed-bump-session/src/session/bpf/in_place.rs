@@ -1,4 +1,4 @@
-//! Refuses what would count nothing: files that no path leads to, and probes whose breakpoints are missing.
+//! Refuses what would count nothing: files to which no path leads, and probes whose breakpoints are missing.
 
 use super::{context::Context, engines::Engines, phase::Processes};
 use crate::{
@@ -56,7 +56,7 @@ pub(super) fn check_in_place(
         ));
         return Ok(());
     };
-    // Probes at exits are attached only while calls are timed.
+    // Probes at exits are attached only while the session times calls.
     let is_there = |group: &&SiteGroup| context.is_timing || group.program != UprobeProgram::SiteLeft;
     let groups = covered.groups.iter().map(|of| &of.group).filter(is_there).chain(&stub);
     let files = groups.map(|group| {

@@ -12,10 +12,10 @@ use crate::{
     targets::TargetKind,
 };
 
-/// The most functions that are checked, and the most bytes that are read of a source file.
+/// The most functions that we check, and the most bytes that we read of a source file.
 const LOOKED_AT: usize = 64;
 const SOURCE_LIMIT: u64 = 1 << 20;
-/// The most lines of decorators that are read before a function.
+/// The most lines of decorators that we read before a function.
 const DECORATORS: usize = 32;
 /// Decorators of numba, JAX and PyTorch that compile a function.
 const COMPILERS: [&str; 9] =
@@ -45,7 +45,7 @@ fn uncalled(report: &SessionReport) -> impl Iterator<Item = &FunctionReport> {
     python.flat_map(|target| &target.functions).filter(|function| function.calls == 0)
 }
 
-/// The decorator that compiles a function, from its source file.
+/// The decorator that compiles a function, according to the function's source file.
 fn decorator_of(process: &Process, function: &FunctionReport) -> Option<String> {
     // For a decorated function, this is the line of its first decorator.
     let first = usize::try_from(function.line?.checked_sub(1)?).ok()?;

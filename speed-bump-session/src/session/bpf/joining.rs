@@ -1,8 +1,8 @@
-//! Loads helpers into processes that are already covered: children that execute an interpreter, and programs
-//! that map one late.
+//! Loads helpers into processes that the session already covers: children that execute an interpreter, and
+//! programs that map one late.
 //!
-//! An interpreter that was just mapped may not be ready for the helper. So loading is tried for a few
-//! seconds.
+//! An interpreter that the process has just mapped may not be ready for the helper. So we try to load the
+//! helper for a few seconds.
 
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,12 @@ use crate::{
     session::error::SessionError, units::Pid,
 };
 
-/// How long loading is tried in a child that has just executed an interpreter.
+/// How long we try to load the helper into a child that has just executed an interpreter.
 const STARTING: Duration = Duration::from_secs(5);
 /// How often loading is tried.
 const TRY_EVERY: Duration = Duration::from_millis(25);
 
-/// Checks on the helper that is being loaded into this process, if any.
+/// Checks on the helper that we are loading into this process, if there is one.
 ///
 /// # Errors
 /// The process's Python functions are not covered.
@@ -70,7 +70,7 @@ fn set_joining(pid: Pid, late: LateJoin, coverage: &mut Coverage) {
     }
 }
 
-/// Handles a failure to load a helper. If the interpreter is only starting, loading is tried again later.
+/// Handles a failure to load a helper. If the interpreter is only starting, we try again later.
 fn joined_not(
     pid: Pid,
     late: LateJoin,

@@ -1,6 +1,6 @@
 //! Decides when to check the mappings of a process for new files. Stores the files of the last check.
 //!
-//! The kernel does not announce mappings. So they are read: often while an image is young, and seldom later.
+//! The kernel does not announce mappings. So we read them: often while an image is young, and seldom later.
 
 use std::{
     collections::HashSet,
@@ -17,7 +17,7 @@ const SELDOM: Duration = Duration::from_secs(1);
 pub(super) struct LateFiles {
     covered: Instant,
     looked: Instant,
-    /// Empty until the first check. That check then plans everything once more, as the process may have
+    /// Empty until the first check. That check then plans everything once more, because the process may have
     /// mapped files between the plan and the attach.
     files: HashSet<FileIdentity>,
     is_due_now: bool,
@@ -35,7 +35,7 @@ impl LateFiles {
         self.is_due_now = true;
     }
 
-    /// Records the files that are mapped now. Returns whether any of them is new.
+    /// Records the files that the process maps now. Returns whether any of them is new.
     pub(super) fn take(&mut self, files: HashSet<FileIdentity>) -> bool {
         let has_new = !files.is_subset(&self.files);
         self.files = files;

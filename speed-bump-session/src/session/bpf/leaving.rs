@@ -11,7 +11,8 @@ use crate::{
     units::Nanos,
 };
 
-/// Stops all delays. Reports how long the processes waited, and, if nothing was counted, possible causes.
+/// Stops all delays. Reports how long the processes waited. If the session counted nothing, also reports
+/// possible causes.
 pub(super) fn close(Coverage { context, processes, engines }: &mut Coverage) {
     context.state.ended = Some(Instant::now());
     engines.window.close();
@@ -23,7 +24,7 @@ pub(super) fn close(Coverage { context, processes, engines }: &mut Coverage) {
     explain_nothing(now.ran_since(&waiting), &report, processes, context);
 }
 
-/// Detaches from everything. Helpers leave first, while probes go on counting; then the links are removed.
+/// Detaches from everything. Helpers leave first, while probes go on counting. Then this removes the links.
 /// Returns messages about targets that have selected nothing, with the closest names.
 pub(super) fn leave(coverage: &mut Coverage) -> Vec<String> {
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! Refuses what a session cannot do on an old kernel, before anything is attached.
+//! Refuses what a session cannot do on an old kernel, before we attach anything.
 
 use crate::{
     engine::EngineKind,
@@ -11,7 +11,7 @@ use crate::{
 /// started.
 ///
 /// # Errors
-/// The error names the first line that needs more than this kernel has, and gives the way out.
+/// The error names the first line that needs more than this kernel has, and says what the user can do.
 pub(super) fn check(
     resolver: &Resolver,
     settings: &Settings,

@@ -7,8 +7,8 @@ use crate::{
     targets::TargetIndex,
 };
 
-/// Up to this number of targets, each has its own links in a process, so that it can be detached alone. With
-/// more targets, there would be too many links.
+/// Up to this number of targets, each target has its own links in a process, so that we can detach it alone.
+/// With more targets, there would be too many links.
 const APART: usize = 64;
 
 /// Attached sites with their links.

@@ -1,4 +1,4 @@
-//! Prepares a session before any process is covered: loads its engines, and sets up its doses.
+//! Prepares a session before it covers any process: loads its engines, and sets up its doses.
 
 use std::sync::Arc;
 
@@ -51,12 +51,12 @@ pub(super) struct Object {
     pub(super) capacity: Capacity,
     /// The offsets in kernel structures that the programs for forks and execs need.
     pub(super) follow: Option<TaskOffsets>,
-    /// How the children of a command are held when they execute programs.
+    /// How we hold the children of a command when they execute programs.
     pub(super) hold: Hold,
 }
 
-/// Loads the engines, and covers nothing yet. Loads the BPF object only if it is needed. When a helper is
-/// loaded, it calls `wake`.
+/// Loads the engines, and covers nothing yet. Loads the BPF object only if the session needs it. When a
+/// helper is loaded, it calls `wake`.
 ///
 /// # Errors
 /// Loading has failed. Nothing is left behind.
@@ -137,7 +137,7 @@ pub(super) fn load(
 }
 
 /// Where the running kernel keeps what the programs for forks and execs need. Without these offsets, the
-/// session polls for new processes.
+/// session looks for new processes at intervals.
 pub(super) fn offsets_to_follow() -> Option<TaskOffsets> {
     let offsets = TaskOffsets::usable();
     offsets.inspect_err(|error| tracing::info!("forks and execs are found by polling: {error}")).ok()

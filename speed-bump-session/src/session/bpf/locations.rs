@@ -1,5 +1,5 @@
-//! Code locations that CPython's `function__entry` names. When a location is named for the first time, the
-//! session finds its function, and whether a target selects it.
+//! Code locations that CPython's `function__entry` names. When it names a location for the first time, the
+//! session finds the location's function, and whether a target selects this function.
 
 use std::{
     collections::HashMap,
@@ -22,14 +22,14 @@ const PARSING: Duration = Duration::from_secs(5);
 /// Code locations that `function__entry` named.
 #[derive(Debug, Default)]
 pub(super) struct Locations {
-    /// The locations that were handled. Each has its function, if a target selects that.
+    /// The locations that we have handled. Each has its function, if a target selects the function.
     judged: HashMap<u32, Option<u32>>,
-    /// How long source files have been parsed so far.
+    /// How long we have parsed source files so far.
     parsing: Duration,
 }
 
 impl Locations {
-    /// How often each function was called before its location was handled.
+    /// How often each function was called before we handled its location.
     pub(super) fn pending_calls(&self, engine: &BpfEngine) -> HashMap<u32, u64> {
         let mut calls = HashMap::new();
         for (location, function) in &self.judged {
@@ -115,7 +115,7 @@ impl Locations {
                     .filter_map(|name| Some((targets.for_all_callers(&module.select(name))?, name.clone())))
                     .collect();
                 let first = selected.first().cloned()?;
-                // Several functions fit, and cannot be told apart: two lambdas on one line, or a probe
+                // Several functions fit, and we cannot tell them apart: two lambdas on one line, or a probe
                 // without line numbers.
                 if selected.len() < names.len() {
                     let (all, one) = (names.join(", "), &first.1);
@@ -171,8 +171,8 @@ impl Locations {
         let lost: Vec<_> =
             engine.python_locations().filter(|(_, location)| !self.judged.contains_key(location)).collect();
         for (key, location) in lost {
-            // The announcement would have named the process. Any covered process can be used to read the
-            // source.
+            // The announcement would have named the process. We can read the source through any covered
+            // process.
             let process = processes.iter().next().map_or(0, |(_, covered)| covered.index);
             self.judge((location, &key), process, processes, engine, context);
         }

@@ -1,8 +1,8 @@
 //! At the end of a session, finds names that are close to the names in Python targets that have selected
 //! nothing.
 //!
-//! The helper reports only functions that targets select. So when the session's own helper has left, the
-//! helper is loaded once more, and lists all functions.
+//! The helper reports only functions that targets select. So when the session's own helper has left, we load
+//! the helper once more, and it lists all functions.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -62,7 +62,7 @@ pub(super) fn name_nearest(
         let Some(target) = targets.get(index) else { continue };
         let pairs = names.iter().map(|(module, name)| (module.as_str(), name.as_str()));
         let nearest = target.nearest(pairs, NAMED);
-        // For a compiled module the user has had an explanation: other names would mislead.
+        // For a compiled module the user has had an explanation, so other names would mislead.
         if nearest.is_empty() || compiled(process, target, &effort).is_some() {
             continue;
         }

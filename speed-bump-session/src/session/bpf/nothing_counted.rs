@@ -18,7 +18,7 @@ const MIN_PART: u64 = 100;
 /// The most functions whose copies we search. For each function we read its file once more.
 const LOOKED_AT: usize = 8;
 
-/// Warns if no call was counted although the processes ran long enough.
+/// Warns if the session counted no call although the processes ran long enough.
 pub(super) fn explain_nothing(
     ran: Nanos,
     report: &SessionReport,
@@ -88,7 +88,7 @@ fn copies(processes: &Processes, context: &Context) -> Vec<String> {
     causes
 }
 
-/// If numba is loaded, functions may be compiled without a decorator that shows it.
+/// If numba is loaded, it may compile functions without a decorator that shows this.
 fn numba(processes: &Processes) -> Option<String> {
     let is_numbas = |process: &Process| {
         let files = process.mappings().unwrap_or_default().files;

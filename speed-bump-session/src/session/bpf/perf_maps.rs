@@ -21,7 +21,7 @@ use crate::{
     units::Pid,
 };
 
-/// How long we read the perf map of a process that is about to be covered.
+/// How long we read the perf map of a process that we are about to cover.
 const AT_ONCE: Duration = Duration::from_secs(2);
 /// How long we read perf maps in one turn of the event loop.
 const AT_A_TIME: Duration = Duration::from_millis(50);
@@ -31,7 +31,7 @@ const COMPLAINTS: usize = 5;
 /// Decides which perf map is read next.
 #[derive(Debug, Default)]
 pub(super) struct PerfMaps {
-    /// The process whose perf map is read next, if others used up the time of the last turn.
+    /// The process whose perf map comes next, if others used up the time of the last turn.
     turn: Option<Pid>,
 }
 
@@ -86,7 +86,7 @@ fn poll_one(pid: Pid, processes: &mut Processes, engine: &mut BpfEngine, context
     }
 }
 
-/// As [`poll_one`], but returns complaints instead of reporting them.
+/// Like [`poll_one`], but returns complaints instead of reporting them.
 fn follow(
     pid: Pid,
     processes: &mut Processes,

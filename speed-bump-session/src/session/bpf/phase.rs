@@ -27,13 +27,14 @@ pub(super) enum Phase {
     /// The process is covered: probes are attached.
     Covered(Covered),
     /// The process executed a program, and the catcher of execs will report it. The probes in the former
-    /// image have no effect any more, and are kept until then.
+    /// image have no effect any more. We keep them until then.
     Executed {
         /// When the kernel announced the exec.
         since: Instant,
         before: Option<Covered>,
     },
-    /// The process's program is held at its entry point until the helper is loaded. Then it is covered.
+    /// We hold the process's program at its entry point until the helper is loaded. Then we cover the
+    /// program.
     Entering(Entering),
 }
 
@@ -43,10 +44,10 @@ pub(super) enum HelperPhase {
     /// No helper is loaded, and we will load none.
     #[default]
     Absent,
-    /// The helper is loaded as soon as the interpreter allows it.
+    /// We load the helper as soon as the interpreter allows it.
     Joining(LateJoin),
-    /// The helper is loaded. Other processes may share it: those from which this process was forked, and
-    /// those that it forked.
+    /// The helper is loaded. Other processes may share it: the processes from which this one was forked, and
+    /// those that this one forked.
     In(HelperId),
 }
 
@@ -70,7 +71,7 @@ pub(super) struct Covered {
     /// The memory of the image for which we made the plan. This memory is gone when another image has
     /// replaced that image. `None` if we may not read the memory.
     pub(super) image: Option<Memory>,
-    /// The attached sites, so that they can be attached in the process's children too.
+    /// The attached sites. We also attach them in the process's children.
     pub(super) groups: Vec<TargetSites>,
     /// The links. Dropping them detaches.
     pub(super) attachments: Vec<Attached>,
@@ -91,7 +92,7 @@ impl Covered {
     }
 }
 
-/// A helper that is being loaded into a covered process.
+/// A helper that we are loading into a covered process.
 #[derive(Debug)]
 pub(super) struct LateJoin {
     pub(super) since: Instant,
@@ -99,8 +100,8 @@ pub(super) struct LateJoin {
     pub(super) way: Option<(Joining, FunctionRange)>,
 }
 
-/// A program that is held at its entry point until the helper is loaded. If this is dropped, the program goes
-/// on.
+/// A program that we hold at its entry point until the helper is loaded. If this value is dropped, the
+/// program goes on.
 #[derive(Debug)]
 pub(super) struct Entering {
     pub(super) process: Process,
@@ -111,13 +112,13 @@ pub(super) struct Entering {
 
 #[derive(Debug)]
 pub(super) enum EnteringWay {
-    /// An earlier attempt to load it into the process must end first.
+    /// An earlier attempt to load the helper into the process must end first.
     Waits(StoppedProgram, Room),
     /// The helper is being loaded.
     Comes(Coming),
 }
 
-/// Identifies a helper. Helpers are numbered in the order of their loading.
+/// Identifies a helper. Helpers have numbers in the order of their loading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct HelperId(pub(super) u32);
 
@@ -127,16 +128,16 @@ pub(super) struct Processes {
     phases: BTreeMap<Pid, Phase>,
     /// The command that the tool started, if any.
     pub(super) command: Option<StartedCommand>,
-    /// Whether children of the command are caught when they execute programs.
+    /// Whether we catch children of the command when they execute programs.
     pub(super) are_caught: bool,
     /// Whether the last named process to end had executed another program.
     pub(super) root_was_replaced: bool,
-    /// How many processes were covered so far: the next index.
+    /// How many processes the session has covered so far: the next index.
     coverings: u32,
 }
 
 impl Processes {
-    /// What is attached to a process. After an exec, what was attached before.
+    /// What is attached to a process. After an exec, this is what was attached before.
     pub(super) fn get(&self, pid: Pid) -> Option<&Covered> {
         self.phases.get(&pid).and_then(covered)
     }
@@ -151,7 +152,7 @@ impl Processes {
         self.phases.iter().filter_map(|(pid, phase)| Some((*pid, covered(phase)?)))
     }
 
-    /// All processes that are known, including those held at their entry point.
+    /// All known processes, including those whose programs we hold at their entry points.
     pub(super) fn all(&self) -> Vec<&Process> {
         let processes = self.phases.values().filter_map(|phase| match phase {
             Phase::Covered(covered) | Phase::Executed { before: Some(covered), .. } => Some(&covered.process),
@@ -166,31 +167,31 @@ impl Processes {
         self.phases.iter_mut().filter_map(|(pid, phase)| Some((*pid, covered_mut(phase)?)))
     }
 
-    /// The PIDs of the covered processes, from `first` on; lower ones come at the end.
+    /// The PIDs of the covered processes, beginning with `first`. Lower PIDs come at the end.
     pub(super) fn pids_from(&self, first: Pid) -> Vec<Pid> {
         let all = self.phases.range(first..).chain(self.phases.range(..first));
         all.filter(|(_, phase)| covered(phase).is_some()).map(|(pid, _)| *pid).collect()
     }
 
-    /// Whether a process is covered or about to be.
+    /// Whether the session covers a process, or is about to.
     pub(super) fn has(&self, pid: Pid) -> bool {
         self.phases
             .get(&pid)
             .is_some_and(|phase| matches!(phase, Phase::Entering(_)) || covered(phase).is_some())
     }
 
-    /// The index of the process that is covered next.
+    /// The index of the process that the session covers next.
     pub(super) fn next_index(&self) -> u32 {
         self.coverings
     }
 
-    /// Adds a covered process. If it is new, it uses up the next index.
+    /// Adds a covered process. If the process is new, it uses up the next index.
     pub(super) fn insert(&mut self, pid: Pid, covered: Covered) {
         self.coverings = self.coverings.max(covered.index.saturating_add(1));
         self.phases.insert(pid, Phase::Covered(covered));
     }
 
-    /// Forgets a process, unless its program is held at its entry point. Returns what was attached.
+    /// Forgets a process, unless we hold its program at its entry point. Returns what was attached.
     pub(super) fn remove(&mut self, pid: Pid) -> Option<Covered> {
         match self.phases.remove(&pid)? {
             Phase::Covered(covered) => Some(covered),
@@ -213,7 +214,7 @@ impl Processes {
         self.iter().find_map(|(_, covered)| covered.python.as_ref()).map(PythonFollower::source)
     }
 
-    /// Whether the helper is in a process, or is being loaded.
+    /// Whether the helper is in a process, or we are loading it.
     pub(super) fn has_helper(&self, pid: Pid) -> bool {
         self.get(pid).is_some_and(|covered| !matches!(covered.helper, HelperPhase::Absent))
     }
@@ -257,29 +258,29 @@ impl Processes {
         }
     }
 
-    /// The processes whose exec was announced before this time, and not reported.
+    /// The processes whose exec the kernel announced before this time, and the catcher has not reported.
     pub(super) fn untold(&self, before: Instant) -> Vec<Pid> {
         let is_late = |phase: &Phase| matches!(phase, Phase::Executed { since, .. } if *since <= before);
         self.phases.iter().filter(|(_, phase)| is_late(phase)).map(|(pid, _)| *pid).collect()
     }
 
-    /// Adds a program that is held at its entry point.
+    /// Adds a program that we hold at its entry point.
     pub(super) fn enter(&mut self, pid: Pid, entering: Entering) {
         self.phases.insert(pid, Phase::Entering(entering));
     }
 
-    /// Whether a program is held at its entry point until the helper is loaded.
+    /// Whether we hold a program at its entry point until the helper is loaded.
     pub(super) fn is_entering(&self, pid: Pid) -> bool {
         matches!(self.phases.get(&pid), Some(Phase::Entering(_)))
     }
 
-    /// All programs that are held at their entry points.
+    /// All programs that we hold at their entry points.
     pub(super) fn entering(&self) -> Vec<Pid> {
         let is_entering = |phase: &Phase| matches!(phase, Phase::Entering(_));
         self.phases.iter().filter(|(_, phase)| is_entering(phase)).map(|(pid, _)| *pid).collect()
     }
 
-    /// Removes a program that is held at its entry point.
+    /// Removes a program that we hold at its entry point.
     pub(super) fn take_entering(&mut self, pid: Pid) -> Option<Entering> {
         match self.phases.remove(&pid)? {
             Phase::Entering(entering) => Some(entering),

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::units::Pid;
 
-/// Handles the reports of helpers, and checks on helpers that are being loaded.
+/// Handles the reports of helpers, and checks on helpers that we are loading.
 pub(super) fn poll_helpers(coverage: &mut Coverage) {
     coverage.engines.helpers.given_up.poll(&coverage.context);
     for pid in coverage.processes.entering() {
@@ -34,7 +34,7 @@ pub(super) fn wait_for_entering(pid: Pid, coverage: &mut Coverage) {
     }
 }
 
-/// Waits until helpers that are being loaded into children are active. The time limits of each apply.
+/// Waits until helpers that we are loading into children are active. Each has its own time limit.
 pub(super) fn wait_for_joining(coverage: &mut Coverage) {
     let deadline = Instant::now() + coverage.context.settings.inject_timeout;
     while coverage.context.state.stop.times() == 0 && Instant::now() < deadline {

@@ -45,8 +45,8 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    /// Takes a loaded engine that has room for this many sites. `times`: native calls are timed from the
-    /// start, where possible.
+    /// Takes a loaded engine that has room for this many sites. `times` says whether the session times native
+    /// calls from the start, where possible.
     pub(super) fn new(engine: BpfEngine, sites: u32, times: bool) -> Self {
         Self {
             engine,
@@ -58,8 +58,8 @@ impl Probes {
         }
     }
 
-    /// Gives the functions and sites of a plan their indices, and tells the engine about new ones. `is_late`:
-    /// the process was not known when the session was prepared.
+    /// Gives the functions and sites of a plan their indices, and tells the engine about new ones. `is_late`
+    /// says that we did not know the process when we prepared the session.
     ///
     /// # Errors
     /// There is no room for the functions or sites.
@@ -117,7 +117,7 @@ impl Probes {
                 }
             }
         }
-        // For earlier processes, the user was told before the session began.
+        // For earlier processes, we told the user before the session began.
         if is_late {
             not_timed(untimed.into_iter()).into_iter().for_each(|text| context.warn(text));
         }
@@ -173,7 +173,7 @@ impl Probes {
         sites: &[TargetSites],
         window: &Window,
     ) -> Result<(Vec<Attached>, Vec<RefusedSite>), AttachError> {
-        // Attaches exits first, so that the end of every counted call is seen.
+        // Attaches exits first, so that we see the end of every counted call.
         let mut by_target: BTreeMap<(Option<TargetIndex>, bool), Vec<SiteGroup>> = BTreeMap::new();
         for TargetSites { target, group } in sites {
             let is_exits = group.program == UprobeProgram::SiteLeft;
@@ -194,13 +194,13 @@ impl Probes {
     /// From now on, native functions get probes at their exits.
     ///
     /// # Errors
-    /// Native calls were timed before in this session.
+    /// The session has timed native calls before.
     pub(super) fn begin_timing(&mut self) -> Result<(), SessionError> {
         self.exits.begin()
     }
 
-    /// Starts or stops recording the beginnings of timed calls. After it has stopped, no more probes are
-    /// attached at exits.
+    /// Starts or stops recording the beginnings of timed calls. Once recording has stopped, no more probes
+    /// are attached at exits.
     ///
     /// # Errors
     /// The kernel refuses the change.
@@ -272,7 +272,7 @@ impl Probes {
         self.locations.find_lost(processes, &mut self.engine, context);
     }
 
-    /// How often each function was called before its announcement was handled, by the function's index.
+    /// How often each function was called before we handled its announcement, by the function's index.
     pub(super) fn pending_calls(&self) -> HashMap<u32, u64> {
         self.locations.pending_calls(&self.engine)
     }

@@ -1,8 +1,8 @@
 //! Doses expire after a second. A thread renews them as long as the session's event loop runs.
 //!
-//! So a tool that is killed, stopped (`SIGSTOP`) or hangs leaves no delays behind. The thread is separate
-//! from the event loop, because attaching and detaching can hold up the event loop until delays in progress
-//! are over.
+//! So a tool leaves no delays behind if it hangs, or if someone kills or stops it (`SIGSTOP`). The thread is
+//! separate from the event loop, because attaching and detaching can hold up the event loop until delays in
+//! progress are over.
 
 use std::{
     io,
@@ -24,10 +24,10 @@ const RENEW_EVERY: Duration = Duration::from_millis(100);
 /// If nothing is delayed and the event loop has not come round for this long, we assume that the event loop
 /// hangs. The event loop may have much to read: a library with a million symbols.
 const HANGS_AFTER: Nanos = Nanos(2_000_000_000);
-/// How many delays the event loop may have to wait for, one after the other: for a processor, and in the
-/// kernel when probes are removed.
+/// How many delays the event loop may have to wait for, one after the other. It waits for a processor, and in
+/// the kernel when the kernel removes probes.
 const SPINS: u64 = 4;
-/// After this time the event loop counts as hanging, whatever the delays are.
+/// After this time we assume that the event loop hangs, whatever the delays are.
 const HANGS_AT_LAST: Nanos = Nanos(15_000_000_000);
 
 /// The thread. The thread ends when this value is dropped.
@@ -53,7 +53,7 @@ impl Renewal {
         let (end, ends) = mpsc::channel();
         let came_round_ns = AtomicU64::new(now().0);
         let watch = Arc::new(Watch { switch, came_round_ns, lapsed_ns: AtomicU64::new(0) });
-        // Renews here too, as the window may open before the thread runs.
+        // Renews here too, because the window may open before the thread runs.
         watch.renew();
         let watches = Arc::clone(&watch);
         let thread =
@@ -71,7 +71,7 @@ impl Renewal {
         self.watch.renew();
     }
 
-    /// For how long, since the last call, doses were not renewed because the event loop did not come round.
+    /// How long doses were not renewed since the last call, because the event loop did not come round.
     pub(super) fn take_lapsed(&self) -> Nanos {
         Nanos(self.watch.lapsed_ns.swap(0, Ordering::Relaxed))
     }

@@ -68,8 +68,8 @@ fn cover_anew(coverage: &mut Coverage) -> Option<SessionError> {
     failed.into_iter().find(|(pid, _)| coverage.context.is_root(*pid)).map(|(_, error)| error)
 }
 
-/// Refuses a change that this session cannot make. `has_follower`: whether the Python functions of some
-/// process are seen without the helper. Returns the selector for the helpers, if the session can have any.
+/// Refuses a change that this session cannot make. `has_follower` says whether we see the Python functions of
+/// some process without the helper. Returns the selector for the helpers, if the session can have any.
 fn check_change(
     change: &TargetChange,
     targets: &Targets,
@@ -111,9 +111,9 @@ fn check_change(
     Ok(Some(selector.into()))
 }
 
-/// Sends these targets to the helpers. Returns the helpers that have yet to apply them. Helpers whose process
-/// has ended are left out: processes forked from it apply the targets at their next calls, and nothing shows
-/// when.
+/// Sends these targets to the helpers. Returns the helpers that have yet to apply them. Leaves out helpers
+/// whose process has ended: processes forked from there apply the targets at their next calls, and nothing
+/// shows when.
 pub(super) fn retarget_helpers(
     selector: &Arc<[u8]>,
     helpers: &mut Helpers,
@@ -144,7 +144,7 @@ fn detach_target(index: TargetIndex, processes: &mut Processes) {
     }
 }
 
-/// Reads a process's perf map again from its start, as it has functions that no target selected before.
+/// Reads a process's perf map again from its start, because it has functions that no target selected before.
 fn follow_python_anew(pid: Pid, coverage: &mut Coverage) {
     let Coverage { context, processes, engines } = coverage;
     let Some(covered) = processes.get_mut(pid) else { return };

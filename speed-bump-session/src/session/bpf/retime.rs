@@ -1,5 +1,5 @@
-//! Switches the timing of calls on and off while the session runs: helpers start or stop timing, and probes
-//! at the exits of native functions are added or removed.
+//! Switches the timing of calls on and off while the session runs. Helpers start or stop timing, and the
+//! session adds or removes probes at the exits of native functions.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
 /// Starts or stops timing calls. Past times stay in the counters.
 ///
 /// # Errors
-/// This session cannot do it. Nothing has changed.
+/// This session cannot time calls. Nothing has changed.
 pub(super) fn time_calls(on: bool, coverage: &mut Coverage) -> Result<ToldHelpers, SessionError> {
     let settings = &coverage.context.settings;
     if on && !settings.may_time {
@@ -37,7 +37,7 @@ pub(super) fn time_calls(on: bool, coverage: &mut Coverage) -> Result<ToldHelper
     Ok(time_helpers(on, coverage))
 }
 
-/// Tells the helpers, which apply it together with their present targets.
+/// Tells the helpers, which apply this together with their present targets.
 fn time_helpers(on: bool, coverage: &mut Coverage) -> ToldHelpers {
     let Coverage { context, engines, processes } = coverage;
     let Some(setup) = engines.helpers.setup() else { return ToldHelpers::default() };
@@ -92,7 +92,7 @@ fn stop_timing_native(Coverage { processes, engines, .. }: &mut Coverage) -> Res
     Ok(())
 }
 
-/// Warns of calls that are counted and not timed.
+/// Warns of calls that the session counts but does not time.
 fn tell_untimed(Coverage { context, processes, .. }: &mut Coverage) {
     if context.resolver.targets().has_kind(TargetKind::Native) && !context.resolver.times_calls() {
         context.warn(NO_NATIVE_TIMES.to_owned());

@@ -6,8 +6,8 @@ use crate::{
     stats::report::SessionReport, targets::TargetKind,
 };
 
-/// Warns of Python targets that select nothing in any process, neither in a helper's list nor in a plan.
-/// Under `strict` this is an error instead. If no helper was loaded, the user was told before.
+/// Warns of Python targets that select nothing in any process, neither in a helper's list nor in a plan. With
+/// `strict` this is an error instead. If no helper was loaded, we told the user before.
 ///
 /// # Errors
 /// Under `strict`: all targets that select nothing.

@@ -1,4 +1,4 @@
-//! The engine `signal` in a session: helpers spin long delays, with a signal for each delay, and the BPF
+//! The engine `signal` in a session. Helpers spin long delays, with a signal for each delay, and the BPF
 //! programs spin the other delays.
 //!
 //! When signals get other delays, the steps have this order. We stop delaying calls with the old delays. We
@@ -35,7 +35,7 @@ pub(super) struct SessionSignals(Arc<Mutex<Inner>>);
 struct Inner {
     choice: EngineChoice,
     form: Form,
-    /// Whether the BPF program may spin if no signal may be sent.
+    /// Whether the BPF program may spin if it may send no signal.
     or_spin: bool,
     assigned: Vec<DelaySignal>,
     cost: Nanos,
@@ -45,7 +45,7 @@ struct Inner {
     are_told: bool,
     /// All doses, by number.
     doses: BTreeMap<u32, Dose>,
-    /// The blocks shared with helpers, each with the process into which the helper was loaded.
+    /// The blocks that we share with helpers, each with the process into which we loaded the helper.
     blocks: Vec<(Pid, Weak<Block>)>,
 }
 
@@ -68,8 +68,8 @@ impl SessionSignals {
         self.lock().for_helpers()
     }
 
-    /// Adds the block of a helper that was loaded. The helper gets the signals as they are now, and whenever
-    /// they change. `false` if the session has no signals.
+    /// Adds the block of a helper that we have loaded. The helper gets the present signals, and all later
+    /// changes. Returns `false` if the session has no signals.
     pub(super) fn add_block(&self, owner: Pid, block: &Arc<Block>) -> bool {
         let mut inner = self.lock();
         if inner.assigned.is_empty() {
@@ -89,8 +89,8 @@ impl SessionSignals {
         self.lock().any_answered = true;
     }
 
-    /// The signals that processes may have been sent: bit N is signal N + 1. `None` if no helper has
-    /// confirmed its signals.
+    /// The signals that processes may have got: bit N is signal N + 1. `None` if no helper has confirmed its
+    /// signals.
     pub(super) fn sent(&self) -> Option<u64> {
         let inner = self.lock();
         let bit = |signal: &DelaySignal| 1_u64 << (signal.number - 1);
@@ -155,7 +155,7 @@ impl Inner {
         }
     }
 
-    /// As [`reassigned`](Self::reassigned), but refuses doses that this kernel cannot deliver.
+    /// Like [`reassigned`](Self::reassigned), but refuses doses that this kernel cannot deliver.
     fn checked(&self, changes: &[NumberedDose]) -> Result<Vec<DelaySignal>, SetError> {
         let assigned = self.reassigned(changes)?;
         for (_, dose) in changes {
@@ -167,8 +167,8 @@ impl Inner {
         Ok(assigned)
     }
 
-    /// Gives the session's signals other delays, if these doses need that. From now on, calls with the
-    /// previous delays are not delayed, until their new doses take effect.
+    /// Gives the session's signals other delays, if these doses need that. From now on, we do not delay calls
+    /// with the previous delays, until their new doses take effect.
     fn pause(&mut self, bpf: &BpfDoses, doses: &[NumberedDose]) -> Result<UnderWay, SetError> {
         let assigned = self.checked(doses)?;
         if assigned == self.assigned {

@@ -12,8 +12,8 @@ use crate::{
     units::FileOffset,
 };
 
-/// The costs of probes. If the session began without probes, they are measured for the first probe, and
-/// passed on to the engine.
+/// The costs of probes. If the session began without probes, we measure the costs for the first probe, and
+/// pass them on to the engine.
 pub(super) fn costs<'a>(resolver: &'a Resolver, engine: &mut BpfEngine) -> Result<&'a CostTable, MapError> {
     if resolver.costs().known().is_none() {
         engine.set_coldness(resolver.calibration().coldness())?;
@@ -21,10 +21,10 @@ pub(super) fn costs<'a>(resolver: &'a Resolver, engine: &mut BpfEngine) -> Resul
     Ok(resolver.calibration())
 }
 
-/// Two sites with the same key are the same.
+/// The key of a site. Two sites with the same key are one site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SiteKey {
-    /// The file's number in mappings: it is the same for every way of opening the file.
+    /// The file's number in mappings. It is the same however the file was opened.
     pub(super) file: FileIdentity,
     pub(super) offset: FileOffset,
     pub(super) semaphore: Option<FileOffset>,

@@ -17,7 +17,7 @@ use crate::units::Nanos;
 
 /// How often to search for children and replaced images if the kernel does not announce them.
 pub const LOOK_FOR_PROCESSES: Duration = Duration::from_millis(100);
-/// How often the counters of faults are read.
+/// How often we read the counters of faults.
 const LOOK_FOR_FAULTS: Duration = Duration::from_secs(1);
 
 /// Time of each periodic check, and what it has reported.
@@ -58,7 +58,7 @@ impl Checks {
         }
         let lapsed = coverage.engines.window.take_lapsed();
         if lapsed > Nanos(0) {
-            // The warning for the user gives no duration, so that the same text is not reported again.
+            // The warning for the user gives no duration, so that we do not report the same text again.
             tracing::warn!("delays were not renewed for {lapsed}");
             coverage.context.warn(
                 "the tool itself was held up for seconds, and delayed no calls meanwhile: they are in \
@@ -138,7 +138,7 @@ fn look_for_processes(coverage: &mut Coverage) {
     }
 }
 
-/// Finds children through /proc. A child that is found here has had time to execute a program, so it gets its
+/// Finds children through /proc. A child that we find here has had time to execute a program, so it gets its
 /// own plan.
 pub(super) fn look_for_children(coverage: &mut Coverage) {
     let roots = coverage.context.state.roots.clone();

@@ -40,7 +40,7 @@ pub(super) struct Exits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TimingPhase {
     Later,
-    /// Probes at exits are attached, and the beginnings of calls are not recorded yet.
+    /// We attach probes at exits, and do not yet record the beginnings of calls.
     Attaching,
     On,
     Over,
@@ -49,7 +49,7 @@ enum TimingPhase {
 /// The function whose calls end at a site.
 #[derive(Clone, Debug)]
 struct Ended {
-    /// The index of the site where its calls begin.
+    /// The index of the site where the function's calls begin.
     entry: u32,
     function: u32,
     selected: Arc<SelectedFunction>,
@@ -75,8 +75,8 @@ impl Exits {
         matches!(self.phase, TimingPhase::Attaching | TimingPhase::On)
     }
 
-    /// The present value of [`SiteArguments::way_ns`] for a new site. `way_ns` is its value while calls are
-    /// timed.
+    /// The present value of [`SiteArguments::way_ns`] for a new site. `way_ns` is the site's value while
+    /// calls are timed.
     pub(super) fn remembered(&mut self, entry: u32, way_ns: u32) -> u32 {
         if way_ns > 0 {
             self.entries.insert(entry, way_ns);
@@ -87,7 +87,7 @@ impl Exits {
     /// From now on, native functions get probes at their exits.
     ///
     /// # Errors
-    /// Native calls were timed before in this session.
+    /// The session has timed native calls before.
     pub(super) fn begin(&mut self) -> Result<(), SessionError> {
         match self.phase {
             TimingPhase::Over if !self.entries.is_empty() => Err(SessionError::Retarget(
@@ -121,7 +121,7 @@ impl Exits {
     /// The exits that belong to an entry site, with their indices. Tells the engine about new ones.
     ///
     /// # Errors
-    /// There is no room for them.
+    /// There is no room for the exits.
     pub(super) fn enter(
         &mut self,
         entry: &EntrySite<'_>,
@@ -165,7 +165,7 @@ impl Exits {
         Ok(of_calls)
     }
 
-    /// Handles the kernel's refusal of a probe at an exit: the function's calls are not timed. Returns the
+    /// Handles the kernel's refusal of a probe at an exit: we do not time the function's calls. Returns the
     /// warning; `None` if the site is no exit.
     pub(super) fn take_refused(
         &mut self,
@@ -201,7 +201,7 @@ pub(super) fn overhead_ns(costs: &CostTable, kind: SiteKind) -> u32 {
     u32::try_from(costs.cost(kind).overhead.0).unwrap_or(u32::MAX)
 }
 
-/// [`SiteArguments::way_ns`] for a site of this kind; 0 if its calls are not timed.
+/// [`SiteArguments::way_ns`] for a site of this kind; 0 if we do not time the site's calls.
 pub(super) fn way_ns(costs: &CostTable, site: &PlannedSite) -> u32 {
     let overhead = |kind| overhead_ns(costs, kind);
     match site.timing {

@@ -12,7 +12,7 @@ use crate::{
     units::Nanos,
 };
 
-/// The window. Once it is open, it stays open as long as it is renewed.
+/// The window. Once it is open, it stays open as long as someone renews it.
 #[derive(Debug)]
 pub(super) struct Window {
     switch: Arc<PolicySwitch>,
@@ -63,7 +63,7 @@ impl Window {
         self.renewal.came_round();
     }
 
-    /// For how long, since the last call, doses were not renewed because the event loop did not come round.
+    /// How long doses were not renewed since the last call, because the event loop did not come round.
     pub(super) fn take_lapsed(&self) -> Nanos {
         self.renewal.take_lapsed()
     }

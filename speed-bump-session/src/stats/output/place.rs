@@ -1,4 +1,4 @@
-//! Writes a report to a path. How depends on what is at the path.
+//! Writes a report to a path. What is at the path decides how we write.
 //!
 //! If there is a file or nothing, we write the report elsewhere and move it there. So the path always has a
 //! complete file, the old one or the new one. A device or a FIFO stays, and we write the report into it. We
@@ -37,11 +37,11 @@ const PART: usize = 4096;
 /// How a path is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// By renaming. For a file, for nothing, and for a symbolic link, which is replaced.
+    /// We rename a new file. For a file, for nothing, and for a symbolic link, which we replace.
     File,
-    /// By writing into a FIFO.
+    /// We write into a FIFO.
     Fifo,
-    /// By writing into a character device.
+    /// We write into a character device.
     Device,
 }
 
@@ -67,7 +67,7 @@ pub(super) fn check_descriptor(descriptor: impl AsFd) -> io::Result<()> {
     is_writable.then_some(()).ok_or_else(|| Errno::BADF.into())
 }
 
-/// Checks that a report can be written to this path.
+/// Checks that we can write a report to this path.
 pub(super) fn check(path: &Path) -> io::Result<()> {
     if place_of(path)? == Place::File {
         whole_file::check(path)?;
@@ -168,14 +168,14 @@ fn write_patiently(to: impl AsFd, mut text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces a file. The new one gets the mode and owner of the former one.
+/// Replaces a file. The new file gets the mode and owner of the former one.
 fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
     let before = path.symlink_metadata().ok().filter(Metadata::is_file);
     let mode = if before.is_some() { 0o600 } else { 0o644 };
     whole_file::write(path, mode, text, |file| {
         let Some(before) = before else { return Ok(()) };
-        // In a folder where any user may put files, the former file may be anybody's, so its owner does not
-        // get the new one.
+        // In a folder where any user may put files, anybody may own the former file. So its owner does not
+        // get the new file.
         let is_ours = folder(path).metadata()?.mode() & 0o002 == 0;
         let most = if is_ours { 0o777 } else { 0o644 };
         if is_ours {
@@ -268,7 +268,7 @@ mod tests {
             assert_eq!(path.metadata().unwrap().mode() & 0o777, mode);
         }
         // In a folder of everybody's, the former file may be from anyone who wants to write into the report.
-        // So the new one must not be writable for others.
+        // So nobody else may have the right to write to the new file.
         std::fs::set_permissions(folder.path(), Permissions::from_mode(0o1777)).unwrap();
         write(&path, Content::Bytes(b"third")).unwrap();
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o644);

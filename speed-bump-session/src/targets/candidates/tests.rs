@@ -79,7 +79,7 @@ fn a_pattern_without_letters_proposes_nothing_elsewhere() {
         nearest("native:*/libm.so.6:malloc", &candidates, 10),
         ["native:/usr/bin/app:malloc", "native:/l/libm.so.6:cos"]
     );
-    // A pattern with `/` is not compared with dotted names.
+    // We do not compare a pattern with `/` with dotted names.
     assert!(nearest("x/llama:*", &[("/site-packages/y/llama.py", "g")], 10).is_empty());
 }
 

@@ -99,7 +99,7 @@ fn a_file_is_read_in_its_order() {
 #[test]
 fn ids_are_unambiguous() {
     assert_eq!(ids("*:f\nnative:*:f\n*:f delay=1"), ["*:f", "native:*:f", "*:f (line 3)"]);
-    // An explicit id stays with its line, whether that comes first or last.
+    // An explicit id stays with its line, whether that line comes first or last.
     assert_eq!(ids("*:f\n*:g id=*:f"), ["*:f (line 1)", "*:f"]);
     assert_eq!(
         problems(b"*:f id=a\n\n*:g id=a\n*:h id=a"),
@@ -276,7 +276,7 @@ fn files_that_cannot_be_read_are_named() {
 
     std::fs::write(&path, "*:f\n").unwrap();
     assert_eq!(load(&path).unwrap().len(), 1);
-    // A file of the greatest length is read: it has one line, which is too long.
+    // We read a file of the greatest length: it has one line, which is too long.
     let file = File::create(&path).unwrap();
     file.set_len(MAX_FILE_BYTES).unwrap();
     assert!(matches!(load(&path).unwrap_err(), TargetsError::Lines(_)));

@@ -1,7 +1,7 @@
 //! The class of a shell glob, `[seq]` and `[!seq]`. A class has the same meaning as in CPython's
 //! `fnmatch.translate` (3.10 and later).
 
-/// A set of characters. A text must have one of them at this place.
+/// A set of characters. At this place, a text must have one of these characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::targets) struct Class {
     /// Whether the class has the characters that are *not* in `ranges`.
@@ -11,8 +11,8 @@ pub(in crate::targets) struct Class {
 }
 
 impl Class {
-    /// Reads a class from the text after its `[`. Also returns the text after its `]`; `None` if the class is
-    /// never closed.
+    /// Reads a class from the text after its `[`. Also returns the text after its `]`. Returns `None` if the
+    /// class is never closed.
     ///
     /// A `]` that comes first, or directly after a leading `!`, is a member and does not close the class.
     pub(super) fn read(text: &str) -> Option<(Self, &str)> {

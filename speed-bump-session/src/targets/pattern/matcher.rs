@@ -67,8 +67,8 @@ fn seek<'t>(pieces: &[Piece], text: &'t str) -> Option<&'t str> {
     }
 }
 
-/// The rest of the text from the first occurrence of the literal. Most literals have a few letters. For
-/// these, the standard library's search spends more time on its preparation than on the search.
+/// The rest of the text from the first occurrence of the literal. Most literals have a few letters. For these
+/// literals, the standard library's search spends more time on its preparation than on the search.
 fn find<'t>(text: &'t str, literal: &str) -> Option<&'t str> {
     let first = literal.chars().next()?;
     let mut places = text.match_indices(first).filter_map(|(at, _)| text.get(at..));

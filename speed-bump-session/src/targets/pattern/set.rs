@@ -1,8 +1,8 @@
 //! Matches many patterns with one text at once.
 //!
-//! For a thousand targets and fifty thousand symbols, trying each pattern would take fifty million tries.
+//! With a thousand targets and fifty thousand symbols, trying each pattern would take fifty million tries.
 //! Instead, a look-up finds the patterns that are equal to the text, and one automaton (Aho-Corasick) finds
-//! the patterns with a literal that occurs in the text. Only these patterns are then matched.
+//! the patterns with a literal that occurs in the text. Then we only match these patterns.
 
 use std::collections::HashMap;
 
@@ -15,8 +15,8 @@ use super::{Pattern, Piece};
 pub(in crate::targets) struct PatternSet {
     patterns: Vec<Pattern>,
     numbers: HashMap<String, usize>,
-    /// Finds all patterns that match a text, and a few others. If there is no sieve, because there are few
-    /// patterns, every pattern is tried.
+    /// Finds all patterns that match a text, and a few others. If there are only few patterns, there is no
+    /// sieve, and we try every pattern.
     sieve: Option<Sieve>,
 }
 
@@ -65,7 +65,7 @@ impl PatternSet {
         self.patterns.len()
     }
 
-    /// Whether there is a sieve, so that most patterns need not be tried.
+    /// Whether there is a sieve, so that we need not try most patterns.
     #[cfg(test)]
     pub(super) fn has_sieve(&self) -> bool {
         self.sieve.is_some()
@@ -109,7 +109,7 @@ impl Sieve {
                 exact.insert(text.to_owned(), number);
             } else if let Some(literal) = longest_literal(pattern) {
                 let bytes = literal.as_bytes();
-                // Takes the end of the literal, since the ends of names differ more than their beginnings.
+                // Takes the end of the literal, because the ends of names differ more than their beginnings.
                 let from = bytes.len().saturating_sub(Self::TELLING);
                 needing.entry(bytes.get(from..).unwrap_or(bytes)).or_default().push(number);
             } else {

@@ -29,8 +29,8 @@ fn odd_pattern() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A pattern, and a name that has a fair chance to match it: each piece is replaced by a text, which is wrong
-/// now and then.
+/// A pattern, and a name that has a fair chance to match it: a text replaces each piece, and now and then
+/// this text is wrong.
 pub(in crate::targets) fn pair() -> impl Strategy<Value = (String, String)> {
     let fill = proptest::collection::vec((odd_char(), 0..16_u8), 12);
     (odd_pattern(), odd_text(8), 0..8_u8, fill).prop_map(|(pattern, unrelated, dice, fill)| {

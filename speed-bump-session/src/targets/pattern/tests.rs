@@ -182,7 +182,7 @@ fn a_pattern_has_a_longest_length() {
 
 #[test]
 fn patterns_with_many_ways_to_match_take_one() {
-    // If a matcher tried all ways to match, these would take for ever.
+    // If a matcher tried all ways to match, these cases would take for ever.
     let name = format!("{}c", "a".repeat(4_000));
     for pattern in ["*a".repeat(2_000), "*a*?".repeat(1_000), "*[ab]".repeat(800), "*aa?a".repeat(800)] {
         assert!(!matches(&format!("{pattern}*b"), &name));

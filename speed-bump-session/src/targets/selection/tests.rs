@@ -165,7 +165,7 @@ fn without_qualified_names_the_last_component_is_matched() {
     assert_eq!(targets.python_in("/b.py").select_by_last_component("f"), selection(None, &[0], Some(0)));
 }
 
-/// If there are many lines, the index is used; if there are few, it is not. The results must agree.
+/// If there are many lines, we use the index; if there are few, we do not. The results must agree.
 #[test]
 fn many_lines_select_what_few_do() {
     let lines: Vec<String> = (0..300)

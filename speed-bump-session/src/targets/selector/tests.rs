@@ -1,4 +1,5 @@
-//! The compiled selector gives the same answers as the targets themselves, and refuses other bytes.
+//! Tests that the compiled selector gives the same answers as the targets themselves, and refuses other
+//! bytes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -113,7 +114,7 @@ fn equal_patterns_are_stored_once() {
     assert_eq!(compiled("a:*\n*:a").len() - compiled("a:*").len(), line + MODULE_BYTES);
 }
 
-/// The candidates for a function, as (target, caller), and the bits of the callers that it is.
+/// The candidates for a function, as (target, caller), and the callers that this function is, as bits.
 fn by_caller(selector: &Selector<'_>, file: &str, name: &str) -> (Vec<(u32, u32)>, u32) {
     let module = selector.in_module(file);
     let candidates = module.candidates(name).map(|of| (of.target, of.caller));

@@ -19,7 +19,7 @@ use crate::{
     sys::bpf,
 };
 
-/// The maps of a loaded object. Each stays here until it is taken.
+/// The maps of a loaded object. Each map stays here until someone takes it.
 pub(in crate::engine::bpf) struct Maps(HashMap<String, Map>);
 
 impl Maps {
@@ -145,16 +145,16 @@ impl MapSettings {
     }
 }
 
-/// The most threads that can be timed at the same time.
+/// The most threads that the programs can time at the same time.
 const TIMED_THREADS: u32 = 2_048;
-/// The most threads that can have delays in a window, where delays are bounded: 512 threads in each of 64
-/// processes. Each takes some 90 bytes.
+/// The most threads that can have delays in a window, if delays are bounded: 512 threads in each of 64
+/// processes. Each thread takes some 90 bytes.
 const BOUNDED_THREADS: u32 = 32_768;
 /// The number of elements that each processor keeps for itself (kernel/bpf/bpf_lru_list.c,
 /// `LOCAL_FREE_TARGET`).
 const KEPT_BY_PROCESSOR: u32 = 128;
 
-/// The number of elements that a map needs so that this number of threads fits in.
+/// The number of elements that a map must have to hold this number of threads.
 fn threads(count: u32) -> u32 {
     processors().saturating_mul(KEPT_BY_PROCESSOR).saturating_add(count)
 }

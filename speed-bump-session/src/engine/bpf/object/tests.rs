@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-//! Checks how other kernels than the present one treat the object.
+//! Checks what kernels other than the running one would do with the object.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -37,7 +37,8 @@ fn linked() -> [Object; 2] {
     })
 }
 
-/// For each function of a linked program, by position: how much stack it uses, and which functions it calls.
+/// For each function of a linked program: how much stack it uses, and which functions it calls. The key is
+/// the function's position.
 fn functions(program: &[bpf_insn]) -> BTreeMap<usize, (i32, BTreeSet<usize>)> {
     let target = |at: usize, instruction: &bpf_insn| {
         let own = (instruction.code == CALL && instruction.src_reg() == PSEUDO_CALL)

@@ -63,7 +63,7 @@ fn so_many_symbols_overlap_and_no_more() {
     assert_eq!(overlap(before(LIMIT).collect(), 0x8_0000..0x8_0001), 0x1000..0x9_0000);
     assert_eq!(overlap(before(LIMIT + 1).collect(), 0x8_0000..0x8_0001), 0..u64::MAX);
     assert_eq!(overlap(first.into_iter().chain(before(LIMIT)).collect(), 0x8_0000..0x8_0001), 0..u64::MAX);
-    // A symbol that ends where the lowest of them begins does not count.
+    // A symbol that ends where the lowest symbol begins does not count.
     let touching = [symbol(0x10, 0x1000 - 0x10)].into_iter().chain(before(LIMIT));
     assert_eq!(overlap(touching.collect(), 0x8_0000..0x8_0001), 0x1000..0x9_0000);
 

@@ -10,8 +10,8 @@ use crate::{
     units::VirtualAddress,
 };
 
-/// The longest function that we search: 4 MiB, about 20 ms. If a function is longer, its symbol is wrong, or
-/// a program made its code.
+/// The longest function that we search: 4 MiB, which takes about 20 ms. If a function is longer, its symbol
+/// is wrong, or a program generated its code.
 pub(super) const LONGEST_FUNCTION: u64 = 4 << 20;
 
 /// The most bytes that we search in all moved pieces together: twice what the largest libraries have.

@@ -1,9 +1,9 @@
 //! Finds all exits in a function's code.
 //!
 //! We decode all code in order of address, and then follow it from the entry. Both must find the same
-//! instructions; otherwise there is data in between. The destinations of a `switch` are unknown. So if there
-//! is a `switch`, all decoded instructions count as code of the function. If there is none, we ignore
-//! instructions that no jump leads to (exception handlers).
+//! instructions. If they do not, there is data in between. We do not know the destinations of a `switch`. So
+//! if there is a `switch`, we count all decoded instructions as code of the function. If there is none, we
+//! ignore instructions to which no jump leads (exception handlers).
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -70,10 +70,10 @@ struct Body<'m> {
     entry: u64,
     ranges: Vec<Range<u64>>,
     instructions: BTreeMap<u64, Instruction>,
-    /// The instructions that were followed so far, each with the stack depth there.
+    /// The instructions that we have followed so far, each with the stack depth there.
     reached: HashMap<u64, Depth>,
     exits: BTreeMap<u64, Condition>,
-    /// If there is an indirect jump that does not leave the function: the stack depth there.
+    /// If there is an indirect jump that does not leave the function, this is the stack depth there.
     switch: Option<Depth>,
 }
 
@@ -124,7 +124,8 @@ impl<'m> Body<'m> {
         while let Some((address, depth)) = next.pop() {
             let depth = match self.reached.get(&address) {
                 Some(known) if *known == depth || known.is_none() => continue,
-                // Code was reached with two different depths: follow it again with an unknown depth.
+                // We have reached this code with two different depths, so we follow it again with an unknown
+                // depth.
                 Some(_) => None,
                 None => depth,
             };
@@ -158,7 +159,7 @@ impl<'m> Body<'m> {
             FlowControl::Call | FlowControl::IndirectCall => {
                 // If the code after the call is outside the function, the call does not return.
                 if self.contains(instruction.next_ip()) {
-                    // A `call` of the next instruction is used as a push.
+                    // Code uses a `call` of the next instruction as a push.
                     let pushes = branch_target(instruction) == Some(instruction.next_ip());
                     next.push((instruction.next_ip(), depth.filter(|_| !pushes)));
                 }

@@ -34,8 +34,8 @@ impl Frame {
         self.red_zone_used
     }
 
-    /// Whether an instruction saves a register for the caller: it pushes a callee-saved register that the
-    /// code has not written, so the register still holds the caller's value.
+    /// Whether an instruction saves a register for the caller. It does so if it pushes a callee-saved
+    /// register that the code has not written: the register still holds the caller's value.
     pub(super) fn saves(&self, instruction: &Instruction) -> bool {
         let register = instruction.op0_register();
         instruction.code() == Code::Push_r64
@@ -68,7 +68,7 @@ impl Frame {
     }
 }
 
-/// By how many bytes an instruction lowers `rsp`; `None` if the instruction does not show it.
+/// How far an instruction lowers `rsp`; `None` if the instruction does not show it.
 fn rsp_decrease(instruction: &Instruction) -> Option<i32> {
     let to_rsp = instruction.op0_register() == Register::RSP;
     match instruction.code() {

@@ -20,8 +20,8 @@ pub(super) struct Instructions<'m> {
 }
 
 impl<'m> Instructions<'m> {
-    /// The instructions from `start` to `end`. An instruction that reaches beyond `end` is cut, and then
-    /// invalid.
+    /// The instructions from `start` to `end`. We cut an instruction that reaches beyond `end`, which makes
+    /// it invalid.
     pub(super) fn new(map: &'m CodeMap<'m>, start: u64, end: u64) -> Self {
         Self { map, next: start, end, piece: FIRST_PIECE, ready: Vec::new().into_iter() }
     }
@@ -31,7 +31,7 @@ impl<'m> Instructions<'m> {
         self.map.bytes_at(self.next, 1).is_empty()
     }
 
-    /// Decodes another piece. An instruction that may continue after the piece is left for the next one.
+    /// Decodes another piece. If an instruction may continue after the piece, we leave it for the next piece.
     fn decode_piece(&mut self) {
         let wanted =
             usize::try_from(self.end.saturating_sub(self.next)).unwrap_or(usize::MAX).min(self.piece);

@@ -178,7 +178,7 @@ fn jumps_to_the_entry_repeat_every_site() {
     // jmp to itself
     let site = Text::new("eb fe").choose().unwrap();
     assert_eq!((site.offset_in_function, site.kind, site.exactness), (0, SiteKind::Jmp, Exactness::Repeats));
-    // A function that calls itself is called: this is no loop.
+    // A function that calls itself: this is no loop.
     assert_eq!(Text::new("53 e8 fa ff ff ff 5b c3").choose().unwrap().exactness, Exactness::Once);
 }
 
@@ -275,7 +275,7 @@ fn branches_from_moved_pieces_are_found() {
     let unwound = "89 f8 90 85 c0 90 90 c3 eb f8";
     assert_eq!(Text::new(unwound).size(8).symbol(8, 2, true).site(), (0, SiteKind::SingleStep));
     assert_eq!(Text::new(unwound).size(8).site(), (2, SiteKind::Nop));
-    // A jump to another function's entry is a tail call, and that function's code does not matter.
+    // A jump to another function's entry is a tail call. The code of that function does not matter.
     let tail = Text::new("89 f8 90 85 c0 74 01 c3 ff e0").size(8);
     assert_eq!(excluded(&tail, 2), Some(Exclusion::Unproven(Doubt::IndirectJump(at(8)))));
     assert_eq!(tail.symbol(8, 2, false).site(), (2, SiteKind::Nop));
@@ -364,7 +364,7 @@ proptest! {
     }
 }
 
-/// Random bytes in which prologues, branches and prefixes are more frequent than by chance.
+/// Random bytes. Prologues, branches and prefixes are more frequent here than by chance.
 fn favoured_byte() -> impl Strategy<Value = u8> {
     let favoured =
         bytes("55 53 41 54 48 89 e5 83 ec 08 90 0f 1f 44 00 00 eb fe 74 fc 75 e8 e9 c3 f3 66 2e f0 c5");

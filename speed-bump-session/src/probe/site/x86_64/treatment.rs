@@ -1,9 +1,9 @@
 //! How the kernel treats an instruction under a uprobe: emulates it, single-steps it, or refuses it.
 //!
-//! Source: `arch/x86/kernel/uprobes.c` as of the 6.18 cycle (`uprobe_init_insn`, `branch_setup_xol_ops`,
+//! Source: `arch/x86/kernel/uprobes.c` in the 6.18 cycle (`uprobe_init_insn`, `branch_setup_xol_ops`,
 //! `push_setup_xol_ops`, `can_optimize`), with `insn_is_nop` as proposed for `arch/x86/lib/insn-eval.c` in
-//! the same cycle. We compared which instructions it accepts and refuses with a running 6.18. If another
-//! version is known to differ, we assume what is safe on both.
+//! the same cycle. We compared with a running 6.18 which instructions the kernel accepts and refuses. If we
+//! know that another version differs, we assume what is safe on both.
 
 use iced_x86::{Instruction, Mnemonic, Register};
 
@@ -62,7 +62,7 @@ impl<'a> Encoding<'a> {
         }
         match instruction.mnemonic() {
             // The kernel steps the copy with the trap flag set, and PUSHF pushes this flag. The matching POPF
-            // then sets the flag for good, and SIGTRAP kills the process. Measured on 6.18.
+            // then sets the flag for good, and SIGTRAP kills the process. We measured this on 6.18.
             Mnemonic::Pushf | Mnemonic::Pushfd | Mnemonic::Pushfq => return Some(KernelRefusal::TrapFlag),
             Mnemonic::Syscall | Mnemonic::Sysenter | Mnemonic::Int => return Some(KernelRefusal::SystemCall),
             Mnemonic::Int3 | Mnemonic::Int1 => return Some(KernelRefusal::Breakpoint),
@@ -82,8 +82,8 @@ impl<'a> Encoding<'a> {
         if self.prefixes.contains(&0x66) && self.is_relative_branch() {
             return Some(KernelRefusal::OperandSizeBranch);
         }
-        // The first byte of AMD's XOP is also that of POP. The kernel's code for RIP-relative operands does
-        // not know XOP.
+        // POP begins with the same byte as AMD's XOP. The kernel's code for RIP-relative operands does not
+        // know XOP.
         let xop = self.is_one(0x8f..=0x8f) && instruction.mnemonic() != Mnemonic::Pop;
         let in_table = self.map == Map::Two || in_one_byte_table(self.opcode);
         (xop || !in_table).then_some(KernelRefusal::NotInTable)
@@ -110,8 +110,8 @@ impl<'a> Encoding<'a> {
     }
 
     /// Whether Linux 6.18 may take this for a five-byte nop, and replace it by a call of its trampoline. That
-    /// call pushes below `rsp`, where a leaf function may keep its variables (the red zone). Measured on
-    /// 6.18: it overwrites them.
+    /// call pushes below `rsp`, where a leaf function may keep its variables (the red zone). We measured on
+    /// 6.18 that the call overwrites them.
     pub(super) fn may_be_rewritten(&self, instruction: &Instruction) -> bool {
         instruction.len() == 5
             && match (self.map, self.opcode) {
@@ -123,8 +123,8 @@ impl<'a> Encoding<'a> {
             }
     }
 
-    /// Whether the instruction, when single-stepped, traps once for each element instead of once: `rep movsb`
-    /// and similar instructions return to the probe after each element. Measured on 6.18.
+    /// Whether the instruction traps once for each element when the kernel single-steps it: `rep movsb` and
+    /// similar instructions return to the probe after each element. We measured this on 6.18.
     pub(super) fn traps_repeatedly(&self) -> bool {
         (self.is_one(0xa4..=0xa7) || self.is_one(0xaa..=0xaf))
             && self.prefixes.iter().any(|prefix| matches!(prefix, 0xf2 | 0xf3))
@@ -142,7 +142,7 @@ impl<'a> Encoding<'a> {
     }
 
     /// Whether this is a relative branch. The kernel emulates it, unless a prefix makes it a 16-bit branch:
-    /// Intel and AMD execute that differently.
+    /// Intel and AMD execute a 16-bit branch differently.
     fn is_relative_branch(&self) -> bool {
         match self.map {
             Map::One => matches!(self.opcode, 0x70..=0x7f | 0xe8 | 0xe9 | 0xeb),

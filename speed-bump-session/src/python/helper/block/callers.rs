@@ -14,12 +14,12 @@ use crate::{engine::Pair, python::helper::HelperClock};
 
 /// The size of a row in bytes.
 const ROW: usize = size_of::<CallerRow>();
-/// The number of rows that are read at once: 256 KiB.
+/// The number of rows that we read at once: 256 KiB.
 const ROWS_AT_ONCE: u32 = 4_096;
 
 impl Block {
-    /// Calls `take` with each pair of a caller and a function, in no particular order. There are none if
-    /// callers are not recorded. Leaves out pairs whose calls have not ended.
+    /// Calls `take` with each pair of a caller and a function, in no particular order. There are no pairs if
+    /// the helper does not record callers. Leaves out pairs whose calls have not ended.
     ///
     /// # Errors
     /// The block is gone.
@@ -35,7 +35,7 @@ impl Block {
         Ok(())
     }
 
-    /// The number of calls without a pair, as there was no room for one.
+    /// The number of calls without a pair, because there was no room for one.
     ///
     /// # Errors
     /// The block is gone.

@@ -21,8 +21,8 @@ use crate::{
 };
 
 const WORD: usize = size_of::<u64>();
-/// The most delays that we believe: more than any process has, and so few that the sum over all words of a
-/// thousand processes does not overflow.
+/// The most delays that we believe. No process has more, and the sum over all words of a thousand processes
+/// does not overflow.
 const MAX_DELAYS: u64 = 1 << 45;
 
 /// How the helper delays without a trap.
@@ -34,9 +34,10 @@ pub struct InPlace {
     pub policies: u32,
     /// Whether forked children are delayed too.
     pub children: bool,
-    /// Whether it can time calls.
+    /// Whether the helper can time calls.
     pub times: bool,
-    /// The first stretch of timed calls; 0: calls are not timed at first. See [`Block::set_timing`].
+    /// The first stretch of timed calls; 0 if the helper does not time calls at first. See
+    /// [`Block::set_timing`].
     pub timing: u32,
     /// Whether the helper records callers while it times calls.
     pub callers: bool,
@@ -95,8 +96,8 @@ impl Block {
         Ok(all)
     }
 
-    /// The thread pointer of the thread that last called a function, as the helper claims; `None` if no
-    /// thread did.
+    /// The thread pointer of the thread that last called a function, as the helper claims. `None` if no
+    /// thread called it.
     ///
     /// # Errors
     /// The block is gone.
@@ -140,7 +141,8 @@ impl Block {
         Ok(self.file_write(place, &entry.to_word().to_ne_bytes())?)
     }
 
-    /// The cost of a call with a delay of 0, as measured by the helper; `None` before.
+    /// The cost of a call with a delay of 0, as measured by the helper; `None` if the helper has not measured
+    /// it yet.
     ///
     /// # Errors
     /// The block is gone.
@@ -167,7 +169,7 @@ impl Mirror for Block {
             return Ok(());
         }
         let row = u64::from(Policy::row(number, generation)) * (Policy::WORDS * WORD) as u64;
-        // Writes word by word, so that a concurrent reader finds each word complete.
+        // We write word by word, so that another reader always finds each word complete.
         for (place, word) in (self.layout.policies + row..).step_by(WORD).zip(policy.to_words()) {
             self.file_write(place, &word.to_ne_bytes())?;
         }
@@ -181,7 +183,7 @@ impl Mirror for Block {
             (at(control.start_ns), at(control.end_ns), at(control.expires_ns));
         let bound = Bound { room: clock.units(Nanos(control.bound.room)), ..control.bound };
         let words = Control { start_ns, end_ns, expires_ns, bound, ..control }.to_words();
-        // Writes the bound first, so that no delay comes before it. Writes the generation last, when all
+        // We write the bound first, so that no delay comes before it. We write the generation last, when all
         // other words are complete.
         let generation = Control::GENERATION;
         let is_bound = |number: &usize| Control::BOUND.contains(number);

@@ -1,4 +1,4 @@
-//! Reading the head of the block.
+//! Reads the head of the block.
 
 use std::mem::size_of;
 
@@ -24,7 +24,7 @@ impl Head {
 }
 
 impl Block {
-    /// Reads the whole head with one system call, as we poll it.
+    /// Reads the whole head with one system call, because we poll it.
     pub(super) fn head(&self) -> Result<Head, BlockError> {
         let mut head = Head([0; size_of::<ControlBlock>()]);
         self.read(0, &mut head.0)?;

@@ -19,7 +19,8 @@ impl Block {
         Ok(())
     }
 
-    /// Whether the helper has these targets, and times calls in this stretch (0: does not time calls).
+    /// Whether the helper has these targets, and times calls in this stretch. The stretch 0 means that it
+    /// does not time calls.
     ///
     /// # Errors
     /// The block is gone.
@@ -55,8 +56,8 @@ impl Block {
         Ok(generation)
     }
 
-    /// Where the selector of a generation lies. Generations alternate between two places, as the helper may
-    /// still read the previous selector.
+    /// Where the selector of a generation lies. Generations alternate between two places, because the helper
+    /// may still read the previous selector.
     fn place_of_selector(&self, generation: u32) -> u64 {
         self.layout.selectors[usize::from(generation.is_multiple_of(2))]
     }

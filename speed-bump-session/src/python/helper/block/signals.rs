@@ -56,7 +56,7 @@ impl Block {
         Ok((handler != 0).then_some(SignalAnswer { handler, taken }))
     }
 
-    /// Sets the time that the helper spins on each signal from now on. `signals` must be those of
+    /// Sets the time that the helper spins on each signal from now on. `signals` must be the same as in
     /// [`Contents::signals`](super::Contents::signals), in the same order.
     ///
     /// # Errors

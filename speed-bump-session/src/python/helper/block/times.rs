@@ -16,8 +16,8 @@ use super::{Block, BlockError, InPlace, word};
 use crate::stats::times::Untimed;
 
 impl Block {
-    /// The sums of times for `count` functions from `first` on; zeros beyond the capacity. `None` if calls
-    /// have never been timed.
+    /// The sums of times for `count` functions from `first` on; zeros beyond the capacity. `None` if the
+    /// helper has never timed calls.
     ///
     /// # Errors
     /// The block is gone.
@@ -43,7 +43,7 @@ impl Block {
         Ok(Some(all))
     }
 
-    /// Starts a stretch of timed calls with this number; 0 stops timing. The helper applies it at the next
+    /// Starts a stretch of timed calls with this number; 0 stops timing. The helper applies this at the next
     /// [`Block::retarget`]. Has no effect if the helper cannot time calls.
     ///
     /// # Errors

@@ -1,11 +1,11 @@
-//! Compares our index with CPython's own compiler, for its standard library.
+//! Compares our index with CPython's own compiler, for CPython's standard library.
 
 use super::*;
 
-/// One of this many files is compared. The environment variable `SPEED_BUMP_TEST_STEP` gives another number.
+/// We compare one of this many files. The environment variable `SPEED_BUMP_TEST_STEP` gives another number.
 const STEP: usize = 32;
 
-/// Files of the library that the grammar or an old compiler is known to get wrong.
+/// Files of the library that the grammar or an old compiler gets wrong, as we know.
 const KNOWN: &[(&str, &str)] = &[
     (
         "/test/test_compile.py",
@@ -56,8 +56,8 @@ fn compare(python: &Python, step: usize) -> Comparison {
         comparison.objects += dumped.len();
         let mut expected = Names::new();
         for (name, line, qualname) in dumped {
-            // Some code never becomes a function (in an `assert` of old releases): it has a place and no
-            // qualified name.
+            // Some code never becomes a function (in an `assert` of old releases). This code has a place, but
+            // no qualified name.
             expected.entry((name, line)).or_default().extend(qualname);
         }
         for ((name, line), qualnames) in expected {

@@ -217,7 +217,7 @@ class B:
     let broken = index(text, 11);
     assert!(broken.has_errors() && !index("def f(): pass\n", 11).has_errors());
     assert_eq!(found(&broken, "f", 2), (vec!["A.f"], MatchedBy::FirstLine));
-    // After the error the grammar loses the class, as `has_errors` warns.
+    // After the error the grammar loses the class. `has_errors` warns of this.
     let (qualnames, matched_by) = found(&broken, "g", 8);
     assert!(matched_by == MatchedBy::FirstLine && qualnames.iter().all(|name| name.ends_with('g')));
 }

@@ -1,4 +1,4 @@
-//! One helper in a process and in those forked from it, and the helper's reports.
+//! One helper in a process and in the processes forked from it, and the helper's reports.
 
 use speed_bump_abi::{
     callers::NO_TARGET,
@@ -32,14 +32,14 @@ pub(in crate::session::bpf) struct AtWork {
     pub(in crate::session::bpf) presence: Presence,
     new: NewFunctions,
     pub(in crate::session::bpf) range: FunctionRange,
-    /// If one link attaches to the helper's stub in all processes that share it, this link. Otherwise each
-    /// process has its own.
+    /// The link to the helper's stub, if one link attaches to the stub in all processes that share it.
+    /// Otherwise each process has its own link.
     pub(in crate::session::bpf) of_family: Option<Attachment>,
-    /// The process into which the helper was loaded.
+    /// The process into which we loaded the helper.
     pub(in crate::session::bpf) owner: Pid,
-    /// Bits of the notices that were passed on.
+    /// The notices that we have passed on, as bits.
     told: u32,
-    /// Why the helper may not list all functions: bits of its report.
+    /// Why the helper may not list all functions: bits of the helper's report.
     pub(super) unlisted: u32,
     /// Whether the helper has listed all functions that were loaded.
     pub(super) is_active: bool,
@@ -50,7 +50,7 @@ pub(in crate::session::bpf) struct AtWork {
 }
 
 impl AtWork {
-    /// A helper that was just loaded, with this range of functions.
+    /// A helper that we have just loaded, with this range of functions.
     pub(super) fn new(presence: Presence, range: FunctionRange) -> Self {
         Self {
             owner: presence.pid(),
@@ -159,7 +159,7 @@ impl AtWork {
     }
 }
 
-/// A function that only calls selected functions, if callers are recorded.
+/// A function that only calls selected functions, if the helper records callers.
 fn only_caller(found: &FoundFunction, context: &Context) -> Option<SelectedFunction> {
     (context.settings.callers && found.target == NO_TARGET).then(|| named(TargetIndex(NO_TARGET), found))
 }

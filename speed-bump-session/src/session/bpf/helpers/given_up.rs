@@ -1,5 +1,5 @@
-//! Helpers that are still being loaded into processes where they are no longer wanted. Each is loaded first,
-//! and then leaves.
+//! Helpers that we are still loading into processes where we no longer want them. We load each to the end,
+//! and then make it leave.
 
 use crate::{
     presence::Joining,
@@ -22,14 +22,14 @@ struct OnItsWay {
 }
 
 impl GivenUp {
-    /// Adds the helper that is being loaded into this process.
+    /// Adds the helper that we are loading into this process.
     pub(in crate::session::bpf) fn add(&mut self, pid: Pid, late: LateJoin) {
         if let Some((joining, range)) = late.way {
             self.0.push(OnItsWay { pid, joining, range });
         }
     }
 
-    /// Whether a helper that is no longer wanted is being loaded into this process.
+    /// Whether we are loading a helper into this process that we no longer want.
     pub(in crate::session::bpf) fn has(&self, pid: Pid) -> bool {
         self.0.iter().any(|on_its_way| on_its_way.pid == pid)
     }
@@ -38,13 +38,13 @@ impl GivenUp {
     pub(in crate::session::bpf) fn poll(&mut self, context: &Context) {
         let is_over = |on_its_way: &mut OnItsWay| on_its_way.joining.is_finished();
         for OnItsWay { joining, range, .. } in self.0.extract_if(.., is_over).collect::<Vec<_>>() {
-            // If the helper was loaded, dropping it makes it leave.
+            // If the helper has been loaded, dropping it makes it leave.
             drop(joining);
             context.give_back(range);
         }
     }
 
-    /// Waits until all are loaded, and makes them leave.
+    /// Waits until all helpers are loaded, and makes them leave.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

@@ -1,4 +1,4 @@
-//! How helpers leave: each with the last of its processes, and all at the end of the session.
+//! How helpers leave: each together with the last of its processes, and all at the end of the session.
 
 use std::{thread, time::Instant};
 
@@ -16,7 +16,7 @@ use crate::{
 
 impl AtWork {
     /// Ends the session in the processes that were forked from the owner, if the owner has ended: no other
-    /// code tells them.
+    /// code tells these processes.
     fn end_for_orphans(&self, id: HelperId, processes: &Processes) {
         let owner = processes.get(self.owner);
         let is_there = owner.is_some_and(|owner| owner.helper.id() == Some(id) && owner.process.is_alive());
@@ -30,7 +30,7 @@ impl AtWork {
 
     /// Whether the helper should have left and has not.
     fn is_late(&self, processes: &Processes) -> bool {
-        // The helper's process may not have been covered yet.
+        // Perhaps the session did not yet cover the helper's process.
         let is_alive = match processes.get(self.owner) {
             Some(owner) => owner.process.is_alive(),
             None => Process::open(self.owner).is_ok_and(|owner| owner.is_alive()),
@@ -40,8 +40,8 @@ impl AtWork {
 }
 
 impl Helpers {
-    /// Is called when a process with this helper is no longer covered. The helper leaves with its last
-    /// process.
+    /// The session no longer covers a process with this helper. The helper leaves with the last of its
+    /// processes.
     pub(in crate::session::bpf) fn release(
         &mut self,
         id: HelperId,
@@ -54,15 +54,17 @@ impl Helpers {
         self.listen_to(id, context);
         if let Some(at_work) = self.at_work.remove(&id) {
             at_work.end_for_orphans(id, processes);
-            // The block still exists here, so the range's counts go to the report.
+            // The block still exists here, so the report gets the range's counts.
             context.give_back(at_work.range);
         }
     }
 
-    /// Stops sending signals. When none is pending in a process, its helper may restore the handlers.
+    /// Stops sending signals. When no signal is pending in a process, the process's helper may restore the
+    /// handlers.
     pub(in crate::session::bpf) fn end_signals(&mut self, processes: &mut Processes) {
         let Some(sent) = self.signals.as_ref().and_then(|signals| signals.sent()) else { return };
-        // Removing the links removes the programs. After that, no thread is in a program any more.
+        // When the links are gone, the programs are gone, too. After that, no thread is in a program any
+        // more.
         for (_, covered) in processes.iter_mut() {
             covered.attachments.clear();
         }
@@ -80,7 +82,7 @@ impl Helpers {
     /// Makes all helpers leave, and waits for them for a limited time. Probes go on counting meanwhile. A
     /// second request to stop ends the wait.
     pub(in crate::session::bpf) fn send_away(&mut self, processes: &mut Processes, context: &mut Context) {
-        // Helpers that are still being loaded must be loaded before they can leave.
+        // We must wait until helpers are loaded before we can make them leave.
         for (_, covered) in processes.iter_mut() {
             if matches!(covered.helper, HelperPhase::Joining(_)) {
                 covered.helper = HelperPhase::Absent;

@@ -12,7 +12,7 @@ use crate::{
 /// Symbols of several languages, as their compilers write them.
 const SYMBOLS: &str = include_str!("names.txt");
 
-/// A symbol, and the names that are printed for it.
+/// A symbol, and the names that `list` prints for it.
 struct Symbol {
     candidates: Vec<String>,
     shown: String,

@@ -85,7 +85,7 @@ fn case() -> impl Strategy<Value = Case> {
     })
 }
 
-/// The targets of the valid lines. Lines with empty parts, or with words that look like options, are refused.
+/// The targets of the valid lines. We refuse lines with empty parts, or with words that look like options.
 fn accepted(text: &str) -> Targets {
     match ParsedTargets::parse("t.txt", text.as_bytes(), true) {
         Ok(parsed) => parsed.decide(|_| false),
@@ -152,7 +152,7 @@ fn the_selector_agrees_with_the_targets() {
     if let Err(error) = result {
         panic!("{error}");
     }
-    // The test would prove little if nearly all functions were selected, or nearly none.
+    // The test would prove little if the lines selected nearly all functions, or nearly none.
     let (asked, selected) = (asked.get(), selected.get());
     assert!((asked / 10..asked * 9 / 10).contains(&selected), "{selected} of {asked} are selected");
 }

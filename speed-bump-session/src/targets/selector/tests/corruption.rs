@@ -1,4 +1,4 @@
-//! Tests with bytes that were changed after compiling.
+//! Tests with bytes that we change after compiling.
 
 use std::sync::LazyLock;
 

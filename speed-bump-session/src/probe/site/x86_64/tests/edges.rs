@@ -79,7 +79,8 @@ fn code_outside_is_followed_as_far_as_it_runs() {
         let text = Text::new(&format!("89 f8 90 85 c0 74 01 c3 {outside}")).size(8);
         assert_eq!(excluded(&text, 2), doubt, "{why}");
     }
-    // The code outside is a nop, and then another function's entry: the jmp rax belongs to that function.
+    // The code outside is a nop, and then comes another function's entry: the jmp rax belongs to that
+    // function.
     let text = Text::new("89 f8 90 85 c0 74 01 c3 90 ff e0").size(8).symbol(9, 2, false);
     assert_eq!(excluded(&text, 2), None);
     // mov; nop; call outside; ret | jmp rax: the called code returns.

@@ -1,4 +1,4 @@
-//! Tests the exits of functions, and functions that cannot be timed.
+//! Tests the exits of functions, and functions that we cannot time.
 
 use speed_bump_abi::Condition;
 

@@ -75,11 +75,12 @@ fn what_the_kernel_refuses_is_passed_over() {
         ("06", KernelRefusal::Undecodable),
     ] {
         let found = excluded(&Text::new(hex), 0);
-        // IN is privileged according to the decoder; the kernel does not have it in its table.
+        // The decoder says that IN is privileged; the kernel's table does not contain IN.
         let privileged = found == Some(KernelRefusal::Privileged.into()) && hex.starts_with("ec");
         assert!(privileged || found == Some(refusal.into()), "{hex}: {found:?}");
     }
-    // The kernel accepts the SSE forms of these, and AVX if its opcode is in the table.
+    // The kernel accepts the SSE forms of these instructions. It accepts the AVX forms if the opcode is in
+    // the table.
     for hex in [
         "66 0f ef c0 c3",
         "f3 0f 6f 06 c3",
@@ -92,11 +93,11 @@ fn what_the_kernel_refuses_is_passed_over() {
     ] {
         assert_eq!(excluded(&Text::new(hex), 0), None, "{hex}");
     }
-    // lock dec [rdi]; push rbx: the push is chosen, and the reason says why the entry is not.
+    // lock dec [rdi]; push rbx: we choose the push, and the reason says why we do not choose the entry.
     let site = Text::new("f0 ff 0f 53 5b c3").choose().unwrap();
     assert_eq!((site.offset_in_function, site.kind), (3, SiteKind::Push));
     assert!(site.reason.contains("lock"), "{}", site.reason);
-    // lock dec [rdi]; mov eax, edi: a single-stepped instruction is chosen if there is no better one.
+    // lock dec [rdi]; mov eax, edi: we choose a single-stepped instruction if there is no better one.
     assert_eq!(Text::new("f0 ff 0f 89 f8 c3").site(), (3, SiteKind::SingleStep));
     // No instruction accepts a probe.
     let refused = Text::new("cc").choose().unwrap_err();
@@ -111,7 +112,8 @@ fn nops_are_those_that_kernels_emulate() {
         ("f3 90 c3", SiteKind::SingleStep),
         ("0f 1f 00 c3", SiteKind::LongNop),
         ("48 0f 1f 00 c3", SiteKind::LongNop),
-        // The operation is not 0: once by the byte after the opcode, once by REX.R.
+        // In both instructions the operation is not 0: in the first because of the byte after the opcode, and
+        // in the second because of REX.R.
         ("0f 1f 48 00 c3", SiteKind::SingleStep),
         ("44 0f 1f 00 c3", SiteKind::SingleStep),
     ] {
