@@ -16,7 +16,7 @@
 //! # The parts of this module
 //!
 //! [`ElfFile`] opens and checks a file. [`Segments`] translates addresses and offsets. [`Functions`] is the
-//! union of all symbol tables, with a [`Refusal`] for each symbol that cannot be probed. [`SymbolName`]
+//! union of all symbol tables, with a [`Refusal`] for each symbol that cannot have a probe. [`SymbolName`]
 //! demangles when needed. [`resolve_indirect`] finds the code of an IFUNC in a process. [`UsdtProbes`] are
 //! the static probes. [`Machine`] contains the differences between architectures.
 

@@ -20,7 +20,7 @@ pub use support::Support;
 pub use task_offsets::{TaskOffsets, TaskOffsetsError};
 pub use version::KernelVersion;
 
-/// Why nothing can be attached with this kernel.
+/// Why we can attach nothing with this kernel.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{lack}{}: {}", self.built_as(), self.way_out())]
 pub struct KernelError {
@@ -32,7 +32,7 @@ pub struct KernelError {
     pub built: Option<bool>,
 }
 
-/// Things that a kernel may lack. Without each of them, nothing can be attached.
+/// Things that a kernel may lack. Without each of them, we can attach nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Lack {
@@ -95,7 +95,7 @@ impl KernelError {
 }
 
 impl KernelFacts {
-    /// Returns an error if nothing can be attached with this kernel.
+    /// Returns an error if we can attach nothing with this kernel.
     pub fn require(&self) -> Result<(), KernelError> {
         match self.lacks().next() {
             None => Ok(()),

@@ -99,7 +99,7 @@ impl Process {
 
         let stat = process.stat();
         // If the process of the pidfd is alive now, it still had the PID when we opened the directory. So
-        // both mean the same process. A zombie keeps its PID, but cannot be attached to.
+        // both mean the same process. A zombie keeps its PID, but we cannot attach to it.
         let ended = !process.is_alive();
         let stat = match stat {
             Ok(stat) if stat.has_ended() && ended => {

@@ -69,13 +69,13 @@ const CACHE_LINE: usize = 64;
 /// from the stubs. Removing them takes the kernel about 30 ms, and the caller need not wait for it.
 static ALONE: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 
-/// Why the machine could not be calibrated.
+/// Why we could not calibrate the machine.
 #[derive(Debug, thiserror::Error)]
 pub enum CalibrateError {
-    /// The BPF object could not be loaded.
+    /// We could not load the BPF object.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// Our own process could not be probed.
+    /// We could not probe our own process.
     #[error("cannot attach to our own stubs: {0}")]
     Attach(AttachError),
     /// The kernel refused one of our own stubs.
@@ -89,10 +89,10 @@ pub enum CalibrateError {
     /// We could not find our own stubs in our mappings.
     #[error("cannot find our own calibration stubs in /proc/self/maps: {0}")]
     Stubs(io::Error),
-    /// Signals could not be tried out.
+    /// We could not try out signals.
     #[error("the engine `signal` does not work here: {0}; use `--engine bpf`")]
     Signal(io::Error),
-    /// A map could not be written.
+    /// We could not write a map.
     #[error("cannot set a BPF map: {}", with_causes(.0))]
     Map(MapError),
     /// The counters could not be read.
@@ -147,8 +147,8 @@ pub fn measure_form(form: Form) -> Result<CostTable, CalibrateError> {
 /// Checks the kept costs of probes on these kinds of instructions. Measures each cost again that is no longer
 /// right. Returns whether there was one.
 ///
-/// `signals` are the kernel's offsets, if the session needs signals. The cost of signals is checked or
-/// measured last.
+/// `signals` are the kernel's offsets, if the session needs signals. We check or measure the cost of signals
+/// last.
 ///
 /// # Errors
 /// See [`measure`] and [`measure_signal`].
@@ -247,7 +247,7 @@ impl Bench {
     fn covers_threads(&self) -> Result<bool, CalibrateError> {
         let Some(stub) = self.stubs.first().copied() else { return Ok(false) };
         let before = self.stats(0)?.calls;
-        // If the thread panics, nothing is counted, and the result is `false`.
+        // If the thread panics, the probes count nothing, and the result is `false`.
         let _ = thread::spawn(move || stub.call()).join();
         Ok(self.stats(0)?.calls == before + 1)
     }
@@ -298,8 +298,8 @@ impl Bench {
         Ok(true)
     }
 
-    /// For each stub, by how much longer a call takes if it is only counted, and if it is a trigger without a
-    /// spin.
+    /// For each stub, how much longer a call takes if the program only counts it, and if it is a trigger
+    /// without a spin.
     fn without_spin(&mut self) -> Result<Vec<(u64, u64)>, CalibrateError> {
         let unselected = self.sweeps(FunctionEntry::NONE, Nanos(0))?;
         // The floor is the cost of a trigger that need not spin, because its delay is below the overhead.

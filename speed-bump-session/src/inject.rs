@@ -1,11 +1,11 @@
 //! Loads the helper into a running process: we borrow one of its threads for a moment. The thread loads the
 //! helper from a memory file, calls the helper's install function, and goes on.
 //!
-//! Nothing is written to a disk, no code of the process changes, and only the borrowed thread is stopped.
-//! Each step is in a file. `preflight` finds what forbids injecting, `symbols` finds the symbols of the
-//! process, and `resident` finds a helper that is already there. `threads`, `borrow`, `safe_point`, `calls`
-//! and `returns` choose and borrow a thread. `remote_call` makes the thread run our calls. `trial` does the
-//! steps that stop no thread, and returns whether we would try the others.
+//! We write nothing to a disk, change no code of the process, and stop only the borrowed thread. Each step is
+//! in a file. `preflight` finds what forbids injecting, `symbols` finds the symbols of the process, and
+//! `resident` finds a helper that is already there. `threads`, `borrow`, `safe_point`, `calls` and `returns`
+//! choose and borrow a thread. `remote_call` makes the thread run our calls. `trial` does the steps that stop
+//! no thread, and returns whether we would try the others.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -96,7 +96,7 @@ pub struct Injected {
     pub text: MappedRange,
     /// The helper's image, as a file for probes.
     pub image: ProbeFile,
-    /// Whether the helper was loaded now, and not by an earlier session.
+    /// Whether we have loaded the helper now, and not an earlier session.
     pub fresh: bool,
     /// The thread that was borrowed.
     pub thread: Pid,
@@ -193,7 +193,7 @@ pub fn inject_into_stopped(
     outcome.and(returned)
 }
 
-/// What was known about the process before.
+/// What we knew about the process before.
 #[derive(Clone, Copy)]
 struct Planned<'a> {
     program: &'a Program,

@@ -20,7 +20,7 @@ use crate::{
 
 /// The most functions in a session that can have their own dose.
 pub const OWN_DOSES: u32 = 16_384;
-/// The most targets that can be added to a session.
+/// The most targets that a user can add to a session.
 pub const LATE_TARGETS: u32 = 1_024;
 
 /// The functions that a dose applies to.
@@ -43,7 +43,7 @@ pub enum DoseError {
         /// The number of targets.
         targets: usize,
     },
-    /// Too many targets were added.
+    /// The user has added too many targets.
     #[error("{LATE_TARGETS} targets were added already: attach again with these")]
     TooManyTargets,
     /// Too many functions have their own dose.

@@ -51,7 +51,7 @@ pub struct Request {
     pub engine: EngineChoice,
     /// Which entry source shows Python calls.
     pub entry: EntryChoice,
-    /// Whether the helper may be loaded into processes.
+    /// Whether we may load the helper into processes.
     pub inject: bool,
     /// How long we wait until a thread of a Python process is at a point where we can borrow it.
     pub inject_timeout: Duration,
@@ -198,7 +198,7 @@ impl Prepared {
 }
 
 /// A notice for each running session that covers one of these processes. With `children`, this includes
-/// sessions that cover one of their descendants. Sessions that do not answer are left out.
+/// sessions that cover one of their descendants. This leaves out sessions that do not answer.
 fn other_sessions(processes: &[Process], children: bool) -> Vec<Notice> {
     let sessions = sessions().unwrap_or_else(|error| {
         tracing::debug!("it is not known which other sessions run: {error}");
@@ -255,8 +255,8 @@ fn open(pids: &[Pid]) -> Result<Vec<Process>, ProcessError> {
     different.into_iter().map(Process::open).collect()
 }
 
-/// Reads the targets. If a line names no kind, the mapped files of the processes decide it. If the session
-/// covers children, the files of descendants count too.
+/// Reads the targets. If a line names no kind, the mapped files of the processes decide its kind. If the
+/// session covers children, the files of descendants count too.
 ///
 /// # Errors
 /// We cannot read a file, lines are wrong, or there is no process.

@@ -47,7 +47,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Why the helper does not work in a process.
 #[derive(Debug, thiserror::Error)]
 pub enum PresenceError {
-    /// The helper could not be injected.
+    /// We could not inject the helper.
     #[error(transparent)]
     Inject(#[from] InjectError),
     /// We could not use the helper's control block.
@@ -83,7 +83,7 @@ pub enum PresenceError {
         /// PID of the process with the helper.
         pid: Pid,
     },
-    /// The helper left without being told to.
+    /// The helper left although nobody told it to.
     #[error("the helper in process {pid} left again at once: is the process ending?")]
     Left {
         /// PID of the process with the helper.
@@ -183,7 +183,7 @@ impl HelperSetup {
     /// `ready` with the result before the program runs. Afterwards we no longer trace the program.
     ///
     /// # Errors
-    /// We could not inject the helper. The program runs unchanged, and `ready` was not called.
+    /// We could not inject the helper. The program runs unchanged, and we did not call `ready`.
     pub fn bring_in_at_start(
         &self,
         process: &Process,

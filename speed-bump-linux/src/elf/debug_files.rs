@@ -20,7 +20,7 @@ use super::{
 const DEBUG_DIRECTORY: &str = "/usr/lib/debug";
 
 /// Finds the debug files of `main`. The path of `main` below `root` is `path`. Also returns an error for each
-/// file that was found and does not belong to `main`.
+/// file that we find and that does not belong to `main`.
 pub(super) fn find(
     main: &ElfFile,
     root: &Root,

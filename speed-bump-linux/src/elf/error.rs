@@ -1,33 +1,33 @@
-//! The reasons why an ELF file cannot be used.
+//! The reasons why we cannot use an ELF file.
 
 use std::{io, path::PathBuf};
 
 use super::{effort::Exhausted, machine::Machine};
 
-/// An ELF file that cannot be used, and why.
+/// An ELF file that we cannot use, and why.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {kind}", .path.display())]
 pub struct ElfError {
     /// The path of the file as the caller gave it, or a description of bytes without a file.
     pub path: PathBuf,
-    /// Why the file cannot be used.
+    /// Why we cannot use the file.
     pub kind: ElfErrorKind,
 }
 
-/// Why an ELF file cannot be used.
+/// Why we cannot use an ELF file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElfErrorKind {
-    /// The file cannot be opened.
+    /// We cannot open the file.
     #[error("cannot be opened: {0}")]
     Open(io::Error),
     /// The system failed to read the file.
     #[error("cannot be read: {0}")]
     Read(io::Error),
-    /// The path is a directory, device, pipe or socket. It was not opened for reading.
+    /// The path is a directory, device, pipe or socket. We did not open it for reading.
     #[error("is a {0}, not a regular file; name the ELF file itself")]
     Special(&'static str),
-    /// The kernel generates the contents of this file. It was not opened for reading.
+    /// The kernel generates the contents of this file. We did not open it for reading.
     #[error("is a file of {0}, which the kernel makes up when it is read; name the ELF file itself")]
     MadeUp(&'static str),
     /// The file does not begin with the ELF magic number.
@@ -128,7 +128,7 @@ pub enum ElfErrorKind {
         /// The check that failed.
         why: &'static str,
     },
-    /// `.gnu_debugdata` cannot be unpacked.
+    /// We cannot unpack `.gnu_debugdata`.
     #[error("its .gnu_debugdata cannot be unpacked: {0}; the symbols in it are not used")]
     MiniDebugInfo(String),
 }

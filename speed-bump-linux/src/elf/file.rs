@@ -29,8 +29,8 @@ use crate::{
 
 /// A 64-bit little-endian executable or shared library for this machine.
 ///
-/// The file is kept open, and its contents are not stored: each method reads what it needs. Several threads
-/// may use it at the same time.
+/// We keep the file open, and do not store its contents: each method reads what it needs. Several threads may
+/// use it at the same time.
 #[derive(Debug)]
 pub struct ElfFile {
     path: PathBuf,
@@ -61,13 +61,13 @@ impl ElfFile {
     /// Opens a file by a path in our own mount namespace. For paths of a process, use [`ElfFile::open_in`].
     ///
     /// # Errors
-    /// [`ElfError`]. [`ElfErrorKind`] lists everything that is refused.
+    /// [`ElfError`]. [`ElfErrorKind`] lists everything that this refuses.
     pub fn open(path: &Path) -> Result<Self, ElfError> {
         Self::from_opened(root::open_regular(path), path.to_owned(), Role::Loaded)
     }
 
-    /// Opens a file by a path as a process sees it, below the process's root. Symbolic links, even absolute
-    /// ones, are followed below that root.
+    /// Opens a file by a path as a process sees it, below the process's root. This follows symbolic links,
+    /// even absolute ones, below that root.
     ///
     /// # Errors
     /// See [`ElfFile::open`].
@@ -115,7 +115,7 @@ impl ElfFile {
             Ok(sizes) => sizes,
             Err(error) => return Err(ElfError { path, kind: ElfErrorKind::Read(error) }),
         };
-        // The machine is only known after the header was read, and reading needs this value.
+        // We know the machine only after reading the header, and reading needs this value.
         let mut file = Self {
             path,
             source,
@@ -191,7 +191,7 @@ impl ElfFile {
         }
     }
 
-    /// The path or name with which it was opened.
+    /// The path or name with which the file was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -278,11 +278,11 @@ impl ElfFile {
     }
 }
 
-/// The tables that were read for one question. If reading has failed, also the system's error.
+/// The tables that we have read for one question. If reading has failed, also the system's error.
 pub(super) struct FileCache<'s> {
     cache: Cache<'s>,
     failure: Rc<Cell<Option<io::Error>>>,
-    /// The size of the tables that were read.
+    /// The size of the tables that we have read.
     taken: Cell<u64>,
 }
 

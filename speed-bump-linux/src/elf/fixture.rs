@@ -8,7 +8,7 @@ use std::{
     process::Command,
 };
 
-/// A folder for the files of one test. It is removed at the end of the test.
+/// A folder for the files of one test. The end of the test removes the folder.
 pub(super) struct Fixture(tempfile::TempDir);
 
 impl Fixture {

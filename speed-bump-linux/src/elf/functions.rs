@@ -1,5 +1,5 @@
-//! The functions of a file: the union of its symbol tables. There are functions that can be probed, functions
-//! chosen at run time (IFUNC), and symbols that are refused, each with a reason.
+//! The functions of a file: the union of its symbol tables. There are functions that can have a probe,
+//! functions that a resolver chooses at run time (IFUNC), and symbols that we refuse, each with a reason.
 
 use std::borrow::Cow;
 
@@ -52,7 +52,7 @@ pub struct IndirectFunction {
     pub names: FunctionNames,
 }
 
-/// A symbol that cannot be probed.
+/// A symbol that cannot have a probe.
 #[derive(Clone, Debug)]
 pub struct RefusedSymbol {
     /// The name as in the symbol table, with its demangled forms.
@@ -61,7 +61,7 @@ pub struct RefusedSymbol {
     pub refusal: Refusal,
 }
 
-/// Why a symbol cannot be probed. A breakpoint would corrupt data. So we refuse a symbol unless it is
+/// Why a symbol cannot have a probe. A breakpoint would corrupt data. So we refuse a symbol unless it is
 /// certainly at the first instruction of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 pub enum Refusal {
@@ -109,7 +109,7 @@ pub struct Functions {
 pub enum Named<'f> {
     /// The symbol can have a probe.
     Function(&'f FunctionSymbol),
-    /// The symbol is an IFUNC, whose code is chosen at run time.
+    /// The symbol is an IFUNC, and a resolver chooses its code at run time.
     Indirect(&'f IndirectFunction),
     /// The symbol cannot have a probe.
     Refused(&'f RefusedSymbol),
@@ -117,7 +117,7 @@ pub enum Named<'f> {
 
 impl Functions {
     /// All symbols, each with the names that a user may write for it. Functions come first, then IFUNCs, and
-    /// then symbols that cannot be probed.
+    /// then symbols that cannot have a probe.
     ///
     /// Only demangles names for which `demangles` returns true.
     pub fn named_where<'f>(
@@ -142,8 +142,8 @@ impl Functions {
         &self.indirect
     }
 
-    /// The symbols that cannot be probed, sorted by name. Leaves out names that are also names of a function
-    /// or IFUNC.
+    /// The symbols that cannot have a probe, sorted by name. Leaves out names that are also names of a
+    /// function or IFUNC.
     pub fn refused(&self) -> &[RefusedSymbol] {
         &self.refused
     }
@@ -194,7 +194,7 @@ impl ElfFile {
     /// read to check that debug files belong to the file.
     ///
     /// # Errors
-    /// See [`ElfFile::functions`]. If a debug file cannot be used, [`Functions::warnings`] says so.
+    /// See [`ElfFile::functions`]. If we cannot use a debug file, [`Functions::warnings`] says so.
     pub fn functions_with_debug_files(
         &self,
         root: &Root,
@@ -230,7 +230,7 @@ struct Collector<'f> {
     refused: Vec<RefusedSymbol>,
     tables: Vec<TableKind>,
     warnings: Vec<String>,
-    /// The total length of the names that were kept.
+    /// The total length of the names that we have kept.
     names: usize,
     /// The number of symbols that we left out: because the name is too long, and because there were too many
     /// symbols.
@@ -362,7 +362,7 @@ impl<'f> Collector<'f> {
         Ok(())
     }
 
-    /// Adds warnings about symbols that were left out.
+    /// Adds warnings about symbols that we have left out.
     fn tell_left_out(&mut self) {
         let path = self.main.path().display();
         if self.too_long > 0 {
@@ -439,7 +439,7 @@ fn judge(main: &ElfFile, symbol: &Symbol, text: &[u8]) -> Result<FileOffset, Ref
     judge_code(main, address, text)
 }
 
-/// Checks that the function at an address can be probed.
+/// Checks that the function at an address can have a probe.
 fn judge_code(main: &ElfFile, address: VirtualAddress, text: &[u8]) -> Result<FileOffset, Refusal> {
     if main.code_sections().is_plt(address) {
         return Err(Refusal::Plt);

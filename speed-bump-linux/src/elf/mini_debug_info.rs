@@ -176,8 +176,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_footer_that_overflows_is_refused() {
-        // This input was found by fuzzing. Ten bytes before its end, it has the length of the index, minus
-        // one.
+        // A fuzzer found this input. Ten bytes before its end, it has the length of the index, minus one.
         let bytes = include_bytes!("mini_debug_info/backward-size");
         assert_eq!(unpacked_size(bytes), None);
         let whole = include_bytes!("mini_debug_info/symbols");

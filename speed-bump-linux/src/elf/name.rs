@@ -4,7 +4,7 @@ use std::{borrow::Cow, cmp::Reverse, collections::HashMap};
 
 use speed_bump_names::demangle::demangle;
 
-/// Where a name was found. The tables are sorted by how long names survive: `strip` keeps exported names.
+/// Where we found a name. The tables are sorted by how long names survive: `strip` keeps exported names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TableKind {
     /// `.dynsym`.
@@ -68,8 +68,8 @@ impl SymbolName {
         Self { text: printable(text), version: None, binding: Binding::Local, table: TableKind::GoTable }
     }
 
-    /// The name as in the symbol table, without a version. Control characters and bytes that are not UTF-8
-    /// are replaced.
+    /// The name as in the symbol table, without a version. This replaces control characters and bytes that
+    /// are not UTF-8.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -84,7 +84,7 @@ impl SymbolName {
         self.binding
     }
 
-    /// Where the name was found.
+    /// Where we found the name.
     pub fn table(&self) -> TableKind {
         self.table
     }
@@ -174,7 +174,7 @@ impl FunctionNames {
         (!kept.is_empty()).then_some(Self(kept))
     }
 
-    /// The name that is shown.
+    /// The name that we show.
     pub fn canonical(&self) -> &SymbolName {
         &self.0[0]
     }

@@ -196,8 +196,7 @@ impl<'c> Tables<'c> {
         self.cache.bytes(self.file, offset, size)
     }
 
-    /// The tables of these kinds that exist. Only `Symbols` (`.symtab`) and `Dynamic` (`.dynsym`) are read
-    /// here.
+    /// The tables of these kinds that exist. This reads only `Symbols` (`.symtab`) and `Dynamic` (`.dynsym`).
     pub(super) fn symbol_tables(&self, wanted: &[TableKind]) -> Result<Vec<SymbolTable<'c>>, ElfError> {
         let mut found = Vec::new();
         for (index, section) in self.sections.iter().enumerate() {

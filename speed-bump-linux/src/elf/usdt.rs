@@ -35,9 +35,9 @@ const ARGUMENTS_LIMIT: usize = 12;
 /// The USDT probes of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UsdtProbes {
-    /// The probes, with the locations that can be attached to.
+    /// The probes, with the locations to which we can attach.
     pub probes: Vec<UsdtProbe>,
-    /// The locations that cannot be attached to, each with the reason. A probe may have locations of both
+    /// The locations to which we cannot attach, each with the reason. A probe may have locations of both
     /// kinds.
     pub refused: Vec<RefusedLocation>,
 }
@@ -99,7 +99,7 @@ pub enum ArgumentError {
     Machine(&'static str),
 }
 
-/// A location that cannot be attached to.
+/// A location to which we cannot attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedLocation {
     /// The provider; empty if unreadable.
@@ -110,7 +110,7 @@ pub struct RefusedLocation {
     pub reason: LocationRefusal,
 }
 
-/// Why a location cannot be attached to.
+/// Why we cannot attach to a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LocationRefusal {
     /// The note is shorter than its fixed part, or its strings do not end.
@@ -241,7 +241,7 @@ impl Collector<'_> {
 }
 
 /// Reads the arguments of a note, such as `-4@%eax 8@$5 …`. Operands may contain spaces (aarch64: `8@[sp,
-/// 16]`): a word without `@` belongs to the word before. Arguments after the twelfth are ignored.
+/// 16]`): a word without `@` belongs to the word before. We ignore arguments after the twelfth.
 pub fn parse_arguments(machine: Machine, text: &str) -> Vec<UsdtArgument> {
     let mut arguments: Vec<String> = Vec::new();
     for word in text.split_ascii_whitespace() {

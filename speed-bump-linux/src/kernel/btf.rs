@@ -4,7 +4,7 @@
 //! general readers on crates.io are LGPL or little used.) Any input is safe: we check sizes, and limit
 //! recursion.
 
-/// Why a member's offset was not found.
+/// Why we did not find a member's offset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BtfError {
@@ -44,7 +44,7 @@ pub struct Btf<'a> {
     offsets: Vec<u32>,
 }
 
-/// A structure that was found by name.
+/// A structure that we have found by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Structure {
     id: u32,

@@ -13,7 +13,7 @@ pub struct Privileges {
     /// Whether opening a uprobe as a perf event needs CAP_SYS_ADMIN in this kernel. Earlier kernels only need
     /// CAP_PERFMON; this changed in 6.16, and in stable series in July 2025 (CVE-2025-38466).
     pub uprobe_events_need_sys_admin: bool,
-    /// Whether opening a uprobe as a perf event is refused although we have CAP_SYS_ADMIN.
+    /// Whether the kernel refuses to open a uprobe as a perf event although we have CAP_SYS_ADMIN.
     pub uprobe_events_are_forbidden: bool,
     /// Whether a seccomp filter applies to this tool.
     pub are_filtered: bool,
@@ -98,7 +98,7 @@ fn setcap(capabilities: &[Capability]) -> String {
 
 impl Privileges {
     /// The capabilities that every attach needs. If [`Process::open`](crate::process::Process::open) refuses
-    /// a process without it, CAP_SYS_PTRACE is needed too.
+    /// a process without it, we need CAP_SYS_PTRACE too.
     pub const NEEDED: [Capability; 2] = [Capability::Bpf, Capability::Perfmon];
 
     /// Reads the present privileges of the calling thread.

@@ -53,7 +53,7 @@ impl Support {
     }
 }
 
-/// Answers for which a program must be loaded.
+/// Answers for which we must load a program.
 pub(super) struct Probes {
     pub(super) programs: Support,
     pub(super) ring_buffers: Support,

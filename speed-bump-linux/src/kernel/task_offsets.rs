@@ -41,7 +41,7 @@ pub struct TaskOffsets {
     pub action_bytes: u32,
 }
 
-/// Why the offsets are not known.
+/// Why we do not know the offsets.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TaskOffsetsError {

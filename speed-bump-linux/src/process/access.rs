@@ -113,7 +113,7 @@ pub enum DenialReason {
 }
 
 impl DenialReason {
-    /// The capability with which the access would be allowed, if there is one.
+    /// The capability with which the kernel would allow the access, if there is one.
     pub fn missing(&self) -> Option<Capability> {
         match self {
             Self::YamaNoAttach | Self::Other { .. } => None,
@@ -167,7 +167,7 @@ fn effective_user(credentials: &Credentials) -> u32 {
     credentials.users[1]
 }
 
-/// Finds out why we were refused, from what /proc now shows about the process and about us.
+/// Finds out why the kernel refused us the access, from what /proc now shows about the process and about us.
 pub(super) fn explain(mode: AccessMode, target: &ProcDirectory) -> DenialReason {
     let status = target.read("status").ok().and_then(|text| Status::parse(&text).ok());
     let (Some(caller), Some(process)) = (Status::own(), status) else { return DenialReason::Unknown };

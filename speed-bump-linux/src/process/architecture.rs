@@ -4,7 +4,7 @@ use std::{fs::File, io, os::unix::fs::FileExt};
 
 use object::elf;
 
-/// Why a program cannot be probed.
+/// Why a program cannot have probes.
 #[derive(Debug)]
 pub enum ArchitectureError {
     /// The program is 32-bit; programs of x32 are, too.

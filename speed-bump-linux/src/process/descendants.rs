@@ -11,7 +11,7 @@ use crate::units::Pid;
 /// The descendants of a process, parents before their children.
 #[derive(Debug, Default)]
 pub struct Descendants {
-    /// The descendants that can be attached to.
+    /// The descendants to which we can attach.
     pub processes: Vec<Process>,
     /// The descendants that we cannot attach to, such as 32-bit programs, each with the reason. Processes
     /// that have ended are in neither list, nor are zombies.

@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 use super::{access::DenialReason, program::Difference};
 use crate::{capability::Capability, units::Pid};
 
-/// Why a process was refused, or could not be read.
+/// Why we refused a process, or could not read it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProcessError {
@@ -204,7 +204,7 @@ pub enum RefusalKind {
 }
 
 impl ProcessError {
-    /// The capability with which the process could be inspected, if there is one.
+    /// The capability with which we could inspect the process, if there is one.
     pub fn missing(&self) -> Option<Capability> {
         match self {
             Self::Denied { reason, .. } => reason.missing(),

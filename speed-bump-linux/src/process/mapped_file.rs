@@ -38,7 +38,7 @@ pub struct MappedFile {
     /// The path as the process sees it, without ` (deleted)`. Some paths lead to no file: `/memfd:NAME`,
     /// `anon_inode:…`, and paths of files that were mapped before a chroot.
     pub path_in_process: PathBuf,
-    /// Whether the file had been deleted when the mappings were read.
+    /// Whether the file had been deleted when we read the mappings.
     pub deleted: bool,
     /// Device and inode number from /proc/PID/maps; stat(2) may return others.
     pub identity: FileIdentity,
@@ -69,7 +69,7 @@ pub struct OpenFile {
     elsewhere: Option<PathBuf>,
 }
 
-/// Why a mapped file could not be opened.
+/// Why we could not open a mapped file.
 #[derive(Debug, thiserror::Error)]
 pub enum MappedFileError {
     /// The process's path now leads to another file.

@@ -70,7 +70,7 @@ impl From<OpenError> for io::Error {
     }
 }
 
-/// Finds a file without opening it (`O_PATH`). The path and all links are followed as if `root` were `/`.
+/// Finds a file without opening it (`O_PATH`). This follows the path and all links as if `root` were `/`.
 ///
 /// # Errors
 /// The system's error; `ELOOP` if the last component is a link and `last` refuses links.

@@ -329,8 +329,8 @@ pub fn set_first_element(map: BorrowedFd<'_>, element_bytes: u32, value: &[u8]) 
         flags: 0,
     };
     // SAFETY: the structure is laid out like the part of the union for map elements. The key is a `u32`,
-    // which arrays have. The kernel reads the number of bytes that it was given when the map was created, and
-    // the value has that many bytes.
+    // which arrays have. The kernel reads the number of bytes that the map's creator gave to it, and the
+    // value has that many bytes.
     unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attributes) }.map(drop)
 }
 

@@ -315,8 +315,8 @@ fn request(operation: libc::c_uint, thread: Pid, address: usize, data: usize) ->
 /// Like [`request`], for operations that return a number.
 fn count(operation: libc::c_uint, thread: Pid, address: usize, data: usize) -> io::Result<usize> {
     // SAFETY: no operation that we use reads or writes more of our memory than `data` points to. `data`
-    // points to a live value, and its size is given by `address`, by the value itself, or by what the kernel
-    // returned earlier.
+    // points to a live value, and `address`, the value itself, or an earlier answer of the kernel gives its
+    // size.
     let result = unsafe { libc::ptrace(operation, thread.get(), address, data) };
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }

@@ -18,7 +18,7 @@ use crate::{
 /// The delay of the trial. It is the shortest delay that causes a signal: the share of the BPF program, and 1
 /// ns for the helper.
 const TRIAL_DELAY: Nanos = Nanos(Policy::PROGRAMS_SHARE_NS + 1);
-/// How often the cost is measured.
+/// How often we measure the cost.
 const MEASUREMENTS: usize = 3;
 
 /// Measures the cost of a signal by sending signals to our own process. Takes some tens of milliseconds.
@@ -33,7 +33,7 @@ pub fn measure_signal(costs: &mut CostTable, offsets: TaskOffsets) -> Result<(),
 
 impl Bench {
     /// Checks the known cost of signals. Measures the cost if it is unknown or no longer right. Returns
-    /// whether it was measured.
+    /// whether it measured the cost.
     pub(super) fn check_signal(&mut self, costs: &mut CostTable) -> Result<bool, CalibrateError> {
         if let Some(kept) = costs.signal
             && let Some(signal) = self.signal(costs, CHECK_CALLS)?
@@ -45,7 +45,7 @@ impl Bench {
         Ok(true)
     }
 
-    /// The smallest of several measurements: a disturbance can only make one longer.
+    /// The smallest of several measurements: a disturbance can only make a measurement longer.
     fn least_signal(&mut self, costs: &CostTable) -> Result<Option<Nanos>, CalibrateError> {
         let measurements = (0..MEASUREMENTS).map(|_| self.signal(costs, CALLS));
         Ok(measurements.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().min())

@@ -38,7 +38,7 @@ impl Stub {
     /// Whether a forked child survives a call of the stub.
     ///
     /// # Errors
-    /// The child could not be created.
+    /// We could not create the child.
     pub fn survives_fork(self) -> io::Result<bool> {
         fork::survives(self.function)
     }

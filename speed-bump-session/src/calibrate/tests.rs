@@ -138,7 +138,7 @@ fn costs_that_no_longer_hold_are_measured_again() {
     assert!(check(&mut wrong, &kinds, None).unwrap());
     for stub in Stub::all() {
         let (old, new) = (overhead(&before, stub.kind), overhead(&wrong, stub.kind));
-        // The other costs were not checked.
+        // The check did not include the other costs.
         assert_eq!(new < old, kinds.contains(&stub.kind), "{}: {old} {new}", stub.kind);
     }
     assert_eq!((wrong.coldness, wrong.form, wrong.signal), (before.coldness, before.form, None));

@@ -61,7 +61,7 @@ pub struct TargetAbout {
     pub functions: usize,
 }
 
-/// The answer when doses were set.
+/// The answer after a request has set doses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DosesSet {
     pub(crate) at_ns: Nanos,
@@ -81,7 +81,7 @@ pub struct LineSet {
     pub(crate) delay_ns: Vec<u64>,
 }
 
-/// The answer when targets were added and dropped.
+/// The answer after a request has added and dropped targets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetsChanged {
     /// The numbers of the added targets, in order.

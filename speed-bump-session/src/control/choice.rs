@@ -92,9 +92,9 @@ fn is_meant(target: &Target, line: &Target) -> bool {
 /// The result of rereading targets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reread {
-    /// Targets that were added.
+    /// The added targets.
     pub added: usize,
-    /// Targets that were dropped.
+    /// The dropped targets.
     pub dropped: usize,
     /// Targets that have another dose than before.
     pub changed: usize,

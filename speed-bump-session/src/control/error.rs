@@ -20,7 +20,7 @@ pub(crate) enum Kind {
     Failure(FailureKind),
 }
 
-/// Why a request was refused.
+/// Why we refused a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct RequestError {

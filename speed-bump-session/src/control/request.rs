@@ -88,22 +88,22 @@ pub struct PrepareAsk {
     /// The entry source.
     #[serde(default)]
     pub entry: Option<String>,
-    /// Whether the helper may be loaded into the process.
+    /// Whether we may load the helper into the process.
     #[serde(default = "yes")]
     pub inject: bool,
     /// How long loading the helper may take.
     #[serde(default)]
     pub inject_timeout_ns: Option<u64>,
-    /// How long calls are only counted before the first one is delayed.
+    /// How long the session only counts calls before it delays the first one.
     #[serde(default)]
     pub start_after_ns: u64,
     /// The time after which the session ends by itself.
     #[serde(default)]
     pub duration_ns: Option<u64>,
-    /// Whether descendants are covered.
+    /// Whether the session covers descendants.
     #[serde(default = "yes")]
     pub children: bool,
-    /// Whether calls are timed.
+    /// Whether the session times calls.
     #[serde(default)]
     pub times: bool,
     /// Whether a target that selects nothing is an error.

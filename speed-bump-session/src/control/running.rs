@@ -62,8 +62,8 @@ pub fn set(controls: &Controls, doses: &[DoseAsk], lines: &[String]) -> Result<D
 /// Adds and drops targets. A new target whose line gives no dose gets the default dose of the session.
 ///
 /// # Errors
-/// See [`Controls::change_targets`]. After an error nothing has changed, with one exception: some functions
-/// of the changed targets are not covered in a process.
+/// See [`Controls::change_targets`]. After an error nothing has changed, with one exception: the session does
+/// not cover some functions of the changed targets in a process.
 pub fn change_targets(
     controls: &Controls,
     add: &[String],

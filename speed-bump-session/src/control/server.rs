@@ -43,7 +43,7 @@ impl Server {
     /// Listens, on a separate thread, for requests about the session of these processes.
     ///
     /// # Errors
-    /// The socket cannot be created.
+    /// We cannot create the socket.
     pub fn start(controls: Controls, pids: Vec<Pid>) -> Result<Self, ControlError> {
         let path = Place::make()?.socket(Pid::own());
         let failed = |error| ControlError::Io { path: path.clone(), error };

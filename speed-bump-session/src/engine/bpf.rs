@@ -51,7 +51,7 @@ pub struct Capacity {
     pub functions: u32,
     /// Histograms of delays: one for each function on each processor that delays it.
     pub histograms: u32,
-    /// Whether native functions may be timed.
+    /// Whether the session may time native functions.
     pub times: bool,
     /// Whether the session may bound the delays of threads.
     pub bound: bool,
@@ -199,7 +199,7 @@ impl BpfEngine {
     /// The program to attach to a site.
     ///
     /// # Errors
-    /// `Unsupported` for a program that this form lacks or that is not loaded. If each site has its own
+    /// `Unsupported` for a program that this form lacks or that we have not loaded. If each site has its own
     /// program: the error of `BPF_PROG_LOAD`.
     pub fn program(&self, program: UprobeProgram, site: u32) -> io::Result<SiteProgram<'_>> {
         self.programs.program(program, site)

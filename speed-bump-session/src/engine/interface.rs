@@ -119,7 +119,7 @@ pub trait Counters: Debug + Send {
     /// Resets the counters of a removed function.
     ///
     /// # Errors
-    /// The counters cannot be written.
+    /// We cannot write the counters.
     fn clear(&mut self, function: u32) -> io::Result<()>;
 }
 

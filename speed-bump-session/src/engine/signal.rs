@@ -58,7 +58,7 @@ impl DelaySignal {
     }
 }
 
-/// Why no signals could be chosen.
+/// Why we could choose no signals.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignalError {
     /// There are more different delays than signals in a session.
@@ -137,7 +137,7 @@ pub fn masks(process: &Process) -> io::Result<SignalMasks> {
     for thread in process.thread_ids().map_err(io::Error::other)? {
         let mut status = Vec::new();
         let file = process.open_entry(&format!("task/{thread}/status"), OFlags::RDONLY);
-        // A thread that has ended meanwhile is left out.
+        // We leave out a thread that has ended meanwhile.
         if file.is_ok_and(|mut file| file.read_to_end(&mut status).is_ok())
             && let Some(masks) = SignalMasks::parse(&status)
         {

@@ -32,7 +32,7 @@ pub fn names(bytes: &[u8]) {
         // matters.
         assert!(form.len() <= (1 << 16) + 3 * bytes.len());
     }
-    // Names are shown on root's terminal.
+    // Root's terminal shows names.
     assert!(!name.as_str().contains(char::is_control));
     assert!(!name.demangled().unwrap_or_default().contains(char::is_control), "{name:?}");
 }

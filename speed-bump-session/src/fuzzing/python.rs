@@ -88,7 +88,7 @@ pub fn control_block(bytes: &[u8]) {
         theirs.write_all_at(input.bytes(length), start + place % room).ok();
     }
     taken += look(&block, &mut functions);
-    // Each record is reported only once, however often it changes.
+    // The reader reports each record only once, however often the record changes.
     assert!(taken <= layout.functions_capacity as usize);
 }
 

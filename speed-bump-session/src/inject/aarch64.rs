@@ -14,7 +14,7 @@ pub(super) mod number {
     pub(in super::super) const MEMFD_CREATE: u64 = libc::SYS_memfd_create as u64;
 }
 
-/// Finds pieces of code for remote calls. None are known yet.
+/// Finds pieces of code for remote calls. We know none yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gadgets;
 

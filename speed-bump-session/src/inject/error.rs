@@ -14,7 +14,7 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InjectError {
-    /// The process could not be inspected.
+    /// We could not inspect the process.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// Injecting is not implemented for this architecture.
@@ -252,7 +252,7 @@ pub enum InjectError {
         /// PID of the process that was to load the helper.
         pid: Pid,
     },
-    /// The helper was loaded, and refused to start.
+    /// We loaded the helper, and it refused to start.
     #[error("the helper in process {pid} refused to start: {failure}")]
     Helper {
         /// PID of the process that was to load the helper.
@@ -355,7 +355,7 @@ pub enum InjectError {
     /// The process's memory could not be read.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The control block could not be written.
+    /// We could not write the control block.
     #[error("cannot fill in the control block of process {pid}: {source}")]
     Control {
         /// PID of the process that was to load the helper.

@@ -57,7 +57,7 @@ struct Left {
     bytes: Bytes,
 }
 
-/// The names of a group's files with these numbers.
+/// The names of the files from which we read these numbers of a group.
 struct Files {
     limit: &'static str,
     usage: &'static str,

@@ -6,7 +6,7 @@ use crate::{elf::ElfFile, units::VirtualAddress};
 /// The function that the helper exports: `int speed_bump_attach(int control_fd)`.
 const ATTACH: &str = "speed_bump_attach";
 
-/// A helper's image that can be injected.
+/// A helper's image that we can inject.
 #[derive(Debug)]
 pub(super) struct Image {
     pub(super) elf: ElfFile,

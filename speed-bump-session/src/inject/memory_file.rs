@@ -22,7 +22,7 @@ const MFD_ALLOW_SEALING: u64 = libc::MFD_ALLOW_SEALING as u64;
 const MFD_NOEXEC_SEAL: u64 = 8;
 const MFD_EXEC: u64 = 16;
 
-/// Whether the file may be executed.
+/// Whether the process may execute the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Execution {
     Allowed,

@@ -18,7 +18,7 @@ use crate::{
 /// `SECCOMP_MODE_STRICT`, as in /proc/PID/status.
 const SECCOMP_STRICT: u32 = 1;
 
-/// Fails if injecting must not be tried.
+/// Fails if we must not try to inject.
 pub(super) fn check(process: &Process) -> Result<(), InjectError> {
     let pid = process.pid();
     if let Some(machine) = arch::UNSUPPORTED {

@@ -18,7 +18,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// What stays in the process if the thread is taken out of this step.
+    /// What stays in the process if we take the thread out of this step.
     pub(super) fn leaves(self) -> &'static str {
         match self {
             Self::Dlopen => {

@@ -21,7 +21,7 @@ pub(super) struct Dlopen {
     pub(super) flags: u64,
 }
 
-/// What was found.
+/// What we have found.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Symbols {
     pub(super) dlopen: Dlopen,

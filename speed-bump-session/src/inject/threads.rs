@@ -29,9 +29,9 @@ pub(super) enum Suits {
     WaitsNoticed,
 }
 
-/// The threads that may be suitable, the best first. Leaves out threads that wait in a call that must not be
-/// interrupted, and threads with too little stack. We do not even stop these. `regions` are the mappings of
-/// the process.
+/// The threads that may be suitable, the best first. Leaves out threads that wait in a call that we must not
+/// interrupt, and threads with too little stack. We do not even stop these. `regions` are the mappings of the
+/// process.
 pub(super) fn candidates(process: &Process, regions: &[Region], tried: &mut Tried) -> Vec<Candidate> {
     let threads = process.thread_ids().unwrap_or_default();
     tried.threads = threads.len();
@@ -122,7 +122,7 @@ impl WaitingCall {
 /// Why a thread was not borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsuitable {
-    /// The thread waits in the system call with this number, which must not be interrupted.
+    /// The thread waits in the system call with this number, which we must not interrupt.
     OtherCall(u64),
     /// The thread runs code that may hold a lock that the helper needs: neither the interpreter's code nor
     /// generated code.

@@ -16,7 +16,7 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// Inspects a process. Fails if injecting must not be tried. Stops no thread.
+    /// Inspects a process. Fails if we must not try to inject. Stops no thread.
     pub(super) fn look(
         process: &Process,
         image: &[u8],
@@ -56,7 +56,7 @@ pub enum Trial {
 /// stopped threads.
 ///
 /// # Errors
-/// Injecting would be refused, for this reason.
+/// We would refuse to inject, for this reason.
 pub fn would_try(process: &Process) -> Result<Trial, InjectError> {
     Ready::look(process, IMAGE, true, &mut StepTimes::start())?;
     // We drop the watchdog when the following thread has ended, and has detached from everything that it

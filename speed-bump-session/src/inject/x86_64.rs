@@ -75,7 +75,7 @@ impl Gadgets {
             .or_else(|| KEEP_RESULT.iter().find_map(|(pattern, keeper)| Some((find(pattern)?, *keeper))));
     }
 
-    /// All pieces, if each was found.
+    /// All pieces, if we have found each.
     pub(super) fn complete(&self) -> Option<Code> {
         let (signal_return, length) = self.signal_return?;
         let (keep_result, keeper) = self.keep_result?;

@@ -25,7 +25,7 @@ use crate::{
 /// How long we wait for a signal that is pending for a stopped process.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// A process between its exec and its entry point. When this value is dropped, the breakpoint is removed.
+/// A process between its exec and its entry point. Dropping this value removes the breakpoint.
 #[derive(Debug)]
 pub(super) struct Approach {
     process: Process,

@@ -87,7 +87,7 @@ pub(super) fn to_entry(
 ) -> io::Result<Came> {
     let mut first = tracee.wait(Instant::now() + HELD)?;
     let mut aim = match first {
-        // The goal for this exec is set below.
+        // The code below sets the goal for this exec.
         Some(Stop::Exec) => Aim::Leave(Came::Left, None),
         _ => Aim::at_entry(&tracee, false, &wanted),
     };

@@ -83,7 +83,7 @@ impl HeldSignals {
     /// From now on, passes the signals on to a process. A separate thread does this.
     ///
     /// # Errors
-    /// The thread could not be started.
+    /// We could not start the thread.
     pub fn pass_to(self, process: OwnedFd) -> io::Result<()> {
         let pass = move || {
             while let Some((signal, is_terminals)) = self.next() {

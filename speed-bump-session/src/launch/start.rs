@@ -35,7 +35,7 @@ pub enum LaunchError {
         /// The name of the program.
         program: String,
     },
-    /// The program cannot be executed.
+    /// We cannot execute the program.
     #[error("cannot start {program}: {source}")]
     NotExecutable {
         /// The name of the program.

@@ -6,9 +6,9 @@ use speed_bump_abi::Bound;
 
 use crate::units::Nanos;
 
-/// The share of its time for which a thread may be delayed, whatever the doses are. BPF programs and helpers
-/// enforce the bound themselves. If a delay would exceed the bound, they leave out the whole delay and count
-/// the call as `bounded`.
+/// The share of its time for which delays may hold up a thread, whatever the doses are. BPF programs and
+/// helpers enforce the bound themselves. If a delay would exceed the bound, they leave out the whole delay
+/// and count the call as `bounded`.
 ///
 /// Over any stretch of time, the delays of a thread take at most the share of this stretch plus the share of
 /// one window. No delay is longer than the share of one window. Helper and BPF programs count separately: if
@@ -50,7 +50,7 @@ impl DelayBound {
         Ok(Self { share: parts, window: Nanos::from(window) })
     }
 
-    /// The share of its time for which a thread may be delayed.
+    /// The share of its time for which delays may hold up a thread.
     pub fn share(self) -> f64 {
         self.share as f64 / Bound::ONE as f64
     }

@@ -90,7 +90,7 @@ impl BpfPlans {
     }
 }
 
-/// What is known before a command starts.
+/// What we know before a command starts.
 pub struct PreparedCommand {
     /// Resolves targets in the processes of the command.
     pub resolver: Resolver,

@@ -166,7 +166,7 @@ pub(super) fn likely_kinds(
 /// Where the kernel keeps what sending signals needs; `None` if we will send no signals.
 ///
 /// # Errors
-/// Signals are requested and cannot be sent.
+/// The user requests signals, and we cannot send them.
 fn signals(
     request: &Request,
     policies: &PolicyTable,

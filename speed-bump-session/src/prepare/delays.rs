@@ -66,7 +66,7 @@ fn long_in_kernel(policies: &PolicyTable, resolver: &Resolver, planned: &[Planne
     }
     let in_kernel = |target| {
         let delay = policies.delay(target);
-        // For a command we only know whether the helper may be loaded.
+        // For a command we only know whether we may load the helper.
         let may_be_signalled = resolver.signal().is_some();
         let may_be_helpers = resolver.may_inject() && policies.in_helper(target).is_some();
         let any = planned.is_empty()

@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrepareError {
-    /// The targets cannot be used.
+    /// We cannot use the targets.
     #[error(transparent)]
     Targets(#[from] TargetsError),
     /// A process cannot be a target, or we cannot read it.
@@ -53,7 +53,7 @@ pub enum PrepareError {
     /// The engine does not support the request. There is a line for each reason.
     #[error("{}", .0.join("; "))]
     Incapable(Vec<String>),
-    /// The kernel module cannot be used.
+    /// We cannot use the kernel module.
     #[error(transparent)]
     Kmod(#[from] KmodError),
     /// The request names no process.

@@ -27,7 +27,7 @@ impl Host {
     /// Returns an error if something is missing that every attach needs.
     ///
     /// # Errors
-    /// A privilege is missing, a system call is refused, or the kernel lacks something.
+    /// A privilege is missing, the kernel refuses a system call, or the kernel lacks something.
     pub fn check(&self) -> Result<(), PrepareError> {
         let privileges = self.privileges.as_ref().map_err(Clone::clone)?;
         privileges.require(self.kernel.attach_by())?;

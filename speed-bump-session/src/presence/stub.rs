@@ -10,7 +10,7 @@ use crate::{
     units::FileOffset,
 };
 
-/// Why no stub was found.
+/// Why we found no stub.
 #[derive(Debug, thiserror::Error)]
 pub enum StubError {
     /// The image could not be read.

@@ -60,7 +60,7 @@ pub struct RefusedSite {
     pub error: io::Error,
 }
 
-/// Why nothing could be attached.
+/// Why we could attach nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// The kernel has no perf events for uprobes.

@@ -161,7 +161,7 @@ impl Costs {
         }
     }
 
-    /// Costs that were measured before.
+    /// Costs that we have measured before.
     pub fn measured(table: CostTable) -> Self {
         let copy = table.clone();
         Self::new(table.form(), Some(table), move |_| copy.clone())
@@ -177,7 +177,7 @@ impl Costs {
         self.table.get_or_init(|| (self.measure)(self.form))
     }
 
-    /// The table, if the costs are known.
+    /// The table, if we know the costs.
     pub fn known(&self) -> Option<&CostTable> {
         self.table.get()
     }

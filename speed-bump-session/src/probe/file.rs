@@ -1,8 +1,8 @@
 //! A file that a process maps. We keep it open.
 //!
-//! A path may be renamed, replaced, or unreachable from our mount namespace, and the process that maps the
-//! file may end. The descriptor always means the file that we inspected, and we pass this descriptor to the
-//! kernel.
+//! Someone may rename or replace a path, or we may be unable to reach it from our mount namespace, and the
+//! process that maps the file may end. The descriptor always means the file that we inspected, and we pass
+//! this descriptor to the kernel.
 
 use std::{
     ffi::{CStr, CString},

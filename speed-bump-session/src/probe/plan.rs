@@ -78,7 +78,7 @@ pub struct PlannedExit {
     pub condition: Condition,
 }
 
-/// Whether calls at a site are timed.
+/// Whether we time calls at a site.
 #[derive(Clone, Debug, Default)]
 pub enum Timing {
     /// Nobody requested timing, or it has no meaning at this site.
@@ -86,7 +86,7 @@ pub enum Timing {
     NotAsked,
     /// We time the calls, which end at these places.
     Exits(Vec<PlannedExit>),
-    /// Calls cannot be timed, for this reason.
+    /// We cannot time calls, for this reason.
     Impossible(String),
 }
 
@@ -124,7 +124,7 @@ pub struct PlannedSite {
     pub arguments: [ArgumentSpec; 3],
     /// Why the function has no cheaper site, or another remark.
     pub remark: Option<String>,
-    /// Whether and how calls are timed.
+    /// Whether and how we time calls.
     pub timing: Timing,
 }
 
@@ -184,7 +184,7 @@ pub struct Doubt {
 /// What the targets select in one program image.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The program for which the plan was made; absent in an empty plan.
+    /// The program for which we made the plan; absent in an empty plan.
     pub program: Option<Program>,
     /// The functions that we know now. Python functions may come later.
     pub functions: Vec<PlannedFunction>,
@@ -245,7 +245,7 @@ impl Plan {
         fits
     }
 
-    /// Whether the helper should be injected into the process.
+    /// Whether we should inject the helper into the process.
     pub fn wants_helper(&self) -> bool {
         matches!(self.python, PythonPlan::Source { source: EntrySource::Helper, .. })
     }

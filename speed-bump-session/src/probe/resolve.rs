@@ -54,7 +54,7 @@ const INTERPRETERS_KNOWN: usize = 65_536;
 /// Why we could not inspect a mapped file.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The file could not be opened.
+    /// We could not open the file.
     #[error(transparent)]
     Open(#[from] MappedFileError),
     /// The file could not be read.
@@ -89,7 +89,7 @@ pub struct Resolver {
     costs: Costs,
     entry: EntryChoice,
     may_inject: bool,
-    /// Whether native functions are timed.
+    /// Whether we time native functions.
     times_calls: bool,
     /// The selection in each file. The key is the file, the file's number in mappings, and whether the
     /// process has a shadow stack, which forbids some sites.
@@ -138,7 +138,7 @@ impl Resolver {
         self
     }
 
-    /// Whether native functions are timed.
+    /// Whether we time native functions.
     pub fn times_calls(&self) -> bool {
         self.times_calls
     }

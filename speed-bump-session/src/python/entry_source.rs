@@ -64,7 +64,7 @@ impl FromStr for EntryChoice {
     }
 }
 
-/// Whether the helper may be injected.
+/// Whether we may inject the helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Injection<'a> {
     /// We may inject. Only an injection shows whether it works.
@@ -88,7 +88,7 @@ impl fmt::Display for EntrySource {
 /// The facts for the decision, about one interpreter of one process at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// Whether the helper may be injected.
+    /// Whether we may inject the helper.
     pub injection: Injection<'a>,
     /// The interpreter's version.
     pub version: PythonVersion,

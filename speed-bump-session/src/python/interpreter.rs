@@ -22,7 +22,7 @@ const TEXT_LIMIT: u64 = 16 << 20;
 pub struct Interpreter {
     /// The version that the file gives.
     pub version: PythonVersion,
-    /// Where the version was read.
+    /// Where we read the version.
     pub version_source: VersionSource,
     /// The evaluator of Python code. Absent before 3.6, whose evaluator has another name.
     pub evaluator: Option<Evaluator>,
@@ -72,7 +72,7 @@ impl fmt::Display for VersionSource {
     }
 }
 
-/// Why a file could not be examined.
+/// Why we could not examine a file.
 #[derive(Debug, thiserror::Error)]
 pub enum InterpreterError {
     /// The file starts like an ELF file, and is damaged.

@@ -102,8 +102,8 @@ fn run<'a>(arguments: &[&'a str]) -> Run<'a> {
             continue;
         }
         let Some(flags) = argument.strip_prefix('-') else { return Run::Script(argument) };
-        // One-letter flags may be joined. A flag with a value takes the rest of the argument, or, if that is
-        // empty, the next argument.
+        // The user may join one-letter flags. A flag with a value takes the rest of the argument, or, if that
+        // is empty, the next argument.
         let Some(at) = flags.find(['c', 'm', 'W', 'X']) else { continue };
         let rest = flags.get(at + 1..).filter(|rest| !rest.is_empty());
         let value = rest.or_else(|| arguments.next());

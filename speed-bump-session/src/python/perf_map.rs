@@ -45,7 +45,7 @@ const LISTING: Duration = Duration::from_secs(5);
 /// How many bytes before our position we compare, to check that the file is still the one that we read.
 const CHECKED: usize = 64;
 
-/// Why a perf map was not read.
+/// Why we did not read a perf map.
 #[derive(Debug, thiserror::Error)]
 pub enum PerfMapError {
     /// The file belongs to another user, who could give any address any name.

@@ -39,7 +39,7 @@ impl ProcessRoot {
     /// Takes a folder as the root. Then relative paths lead to no file.
     ///
     /// # Errors
-    /// The folder cannot be opened.
+    /// We cannot open the folder.
     pub fn at(path: &Path) -> io::Result<Self> {
         Ok(Self { root: folder(path)?, working: None })
     }

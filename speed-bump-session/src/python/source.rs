@@ -89,7 +89,7 @@ pub(crate) struct CodeObject {
     pub last_line: u32,
 }
 
-/// How a code object was found.
+/// How we found a code object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MatchedBy {
     /// A code object of this name starts at the line.
@@ -106,7 +106,7 @@ pub(crate) enum MatchedBy {
 pub(crate) struct Candidates<'index> {
     /// Distinct qualified names; several if the text is ambiguous (two lambdas on one line).
     pub qualnames: Vec<&'index str>,
-    /// How the code objects were found.
+    /// How we found the code objects.
     pub matched_by: MatchedBy,
 }
 

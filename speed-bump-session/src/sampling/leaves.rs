@@ -42,7 +42,7 @@ type ByThread = BTreeMap<ThreadOf, u64>;
 #[derive(Debug)]
 struct SeenFile {
     path: PathBuf,
-    /// `None` if the file cannot be opened.
+    /// `None` if we cannot open the file.
     open: Option<OpenFile>,
     is_interpreter: bool,
 }

@@ -54,7 +54,7 @@ pub struct Profile {
     pub clock: Option<ClockSeen>,
     /// The processor time that the sampling itself took.
     pub own_cost: Nanos,
-    /// What could not be sampled, and why.
+    /// What we could not sample, and why.
     pub remarks: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ pub struct ThreadOf {
     pub thread: Pid,
 }
 
-/// Why a Python function is left out.
+/// Why we left out a Python function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LeftOut {
     /// The function's name or file is empty: no target can select it.

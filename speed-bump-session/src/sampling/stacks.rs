@@ -120,7 +120,7 @@ pub(super) enum NoStacks {
     /// The interpreter's file has no symbol `_PyRuntime`: it was stripped.
     #[error("its CPython {0} does not tell where its stacks are (no symbol _PyRuntime)")]
     NoRuntime(PythonVersion),
-    /// The process cannot be inspected.
+    /// We cannot inspect the process.
     #[error("it cannot be looked into: {0}")]
     Process(String),
 }

@@ -81,7 +81,7 @@ impl Controls {
         self.events.take(patience)
     }
 
-    /// The functions that are known now.
+    /// The functions that the session knows now.
     pub fn known(&self) -> Arc<KnownFunctions> {
         Arc::clone(self.doses().functions.known())
     }

@@ -27,12 +27,12 @@ use crate::{
     units::Nanos,
 };
 
-/// The most functions with histograms of their delays. The histograms take 46 MB. The limit is needed because
+/// The most functions with histograms of their delays. The histograms take 46 MB. We need the limit because
 /// the numbers of functions come from helpers in target processes, which could write anything.
 const HISTOGRAMS: usize = 32_768;
 
-/// The most pairs of a caller and a function. The pairs take 15 MB. The limit is needed because the numbers
-/// of functions come from helpers in target processes, which could write anything.
+/// The most pairs of a caller and a function. The pairs take 15 MB. We need the limit because the numbers of
+/// functions come from helpers in target processes, which could write anything.
 const PAIRS: usize = 262_144;
 
 /// The result of setting doses.

@@ -18,22 +18,22 @@ use crate::{
 /// Why a session could not begin, or ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The engine could not be loaded.
+    /// We could not load the engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// A process could not be attached to.
+    /// We could not attach to a process.
     #[error(transparent)]
     Attach(#[from] AttachError),
     /// A process could not be read.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// A map could not be written.
+    /// We could not write a map.
     #[error("cannot set a BPF map: {}", with_causes(.0))]
     Map(MapError),
-    /// Python functions cannot be covered.
+    /// The session cannot cover Python functions.
     #[error("{0}")]
     Python(String),
-    /// The engine `signal` cannot be used.
+    /// The session cannot use the engine `signal`.
     #[error("{0}")]
     Signal(String),
     /// A target selects nothing, because no path leads to a file that the process runs.
@@ -108,7 +108,7 @@ pub enum SessionError {
     Uncovered {
         /// PID of the process.
         pid: Pid,
-        /// Why the functions are not covered.
+        /// Why the session does not cover the functions.
         why: Box<SessionError>,
     },
     /// The session is over.

@@ -65,7 +65,7 @@ pub struct Happened {
 pub struct Events {
     /// The events, in order.
     pub events: Vec<Happened>,
-    /// How many earlier events were dropped, because no one took them for a long time.
+    /// How many earlier events we have dropped, because no one took them for a long time.
     pub lost: u64,
 }
 

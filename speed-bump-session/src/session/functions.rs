@@ -103,8 +103,7 @@ struct Indices {
 
 impl FunctionTable {
     /// An empty table with room for this many bytes of names. `capacity` is the number of functions in the
-    /// engine's maps. If `for_ranges` is given, ranges get this number of indices, which come after the
-    /// others.
+    /// engine's maps. With `for_ranges`, ranges get this number of indices, which come after the others.
     pub(super) fn new(capacity: u32, for_ranges: Option<u32>, room: usize) -> Self {
         Self {
             functions: BTreeMap::new(),

@@ -49,7 +49,7 @@ pub(crate) trait Session {
     /// Starts or stops timing calls. The caller must wait for the helpers in the result.
     ///
     /// # Errors
-    /// Timing cannot be switched. Nothing has changed.
+    /// The session cannot switch timing. Nothing has changed.
     fn time_calls(&mut self, on: bool) -> Result<ToldHelpers, SessionError>;
 
     /// Handles the reports of helpers.

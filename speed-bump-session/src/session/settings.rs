@@ -15,11 +15,11 @@ pub struct Settings {
     pub start_after: Duration,
     /// The time from the first trigger to the last one; `None`: until someone stops the session.
     pub duration: Option<Duration>,
-    /// Whether children are covered.
+    /// Whether the session covers children.
     pub children: bool,
-    /// Whether calls are timed from the start.
+    /// Whether the session times calls from the start.
     pub times: bool,
-    /// Whether calls may be timed later.
+    /// Whether the session may time calls later.
     pub may_time: bool,
     /// Whether the helper records the callers of Python functions whose calls are timed.
     pub callers: bool,

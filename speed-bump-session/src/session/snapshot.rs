@@ -13,7 +13,7 @@ use crate::{probe::plan::SelectedFunction, stats::median::median, units::Nanos};
 pub struct Snapshot {
     /// When reading began (`CLOCK_MONOTONIC`). The counters include all calls that had returned by then.
     pub at: Nanos,
-    /// The functions that were known at that time.
+    /// The functions that the session knew at that time.
     pub known: Arc<KnownFunctions>,
     /// The counts, by [`FunctionId`].
     pub(super) counts: Vec<FunctionStats>,
@@ -55,7 +55,7 @@ impl Snapshot {
         self.histograms.get(&id)
     }
 
-    /// The median delay of the function with this number; `None` if it is not known.
+    /// The median delay of the function with this number; `None` if we do not know it.
     pub fn median(&self, id: FunctionId) -> Option<Nanos> {
         let FunctionStats { delayed, requested_ns, .. } = self.of_id(id);
         median(self.histogram(id)?, delayed, Nanos(requested_ns))

@@ -46,7 +46,7 @@ pub(crate) struct State {
     pub(super) without_caller: BTreeMap<u32, u64>,
     /// The callers that targets name and that helpers have found, as bits.
     pub(super) callers_found: u64,
-    /// Whether callers are recorded.
+    /// Whether the helper records callers.
     pub(super) records_callers: bool,
     /// The processes that were named on the command line.
     pub(super) roots: Vec<Pid>,
@@ -120,7 +120,7 @@ impl State {
         self.asked.take()
     }
 
-    /// When the first call may be delayed.
+    /// When the session may delay the first call.
     pub(super) fn opens(&self) -> Instant {
         self.started + self.start_after
     }
@@ -140,7 +140,7 @@ impl State {
         self.roots.first().copied().unwrap_or_else(Pid::own)
     }
 
-    /// Records that a process is covered.
+    /// Records that the session covers a process.
     pub(super) fn covers(&mut self, pid: Pid) {
         self.pids_seen.insert(pid);
         self.events.add(Event::Covered { pid });

@@ -9,7 +9,7 @@ use super::output::{Content, Output, OutputError};
 /// Why we did not write a report as JSON.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
-    /// The report could not be written.
+    /// We could not write the report.
     #[error(transparent)]
     Write(#[from] OutputError),
     /// We could not convert the report to JSON.

@@ -40,7 +40,7 @@ impl JsonLines {
     /// Writes a line if one is due.
     ///
     /// # Errors
-    /// The line cannot be written.
+    /// We cannot write the line.
     pub fn tick(&mut self, report: impl FnOnce() -> Option<SessionReport>) -> Result<(), JsonError> {
         let now = Instant::now();
         if now < self.due {
@@ -54,7 +54,7 @@ impl JsonLines {
     /// Writes a line.
     ///
     /// # Errors
-    /// The line cannot be written.
+    /// We cannot write the line.
     pub fn write(&mut self, report: &SessionReport) -> Result<(), JsonError> {
         let line = printable_json(&serde_json::to_string(report)?) + "\n";
         let written = match &mut self.file {

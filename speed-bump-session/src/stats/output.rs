@@ -35,7 +35,7 @@ pub enum Content<'a> {
     Json(&'a str),
 }
 
-/// Why a report could not be written.
+/// Why we could not write a report.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write the report to {to}: {error}")]
 pub struct OutputError {

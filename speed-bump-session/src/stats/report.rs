@@ -126,7 +126,7 @@ pub struct FunctionReport {
     /// The histogram of the delays, if known.
     #[serde(skip)]
     pub histogram: Option<Box<Histogram>>,
-    /// The function's times, if calls were timed.
+    /// The function's times, if the session timed calls.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub times: Option<TimesReport>,
     /// The function's callers, with the most calls first. `None` if nobody recorded callers, or there were
@@ -157,7 +157,7 @@ impl FunctionReport {
         }
     }
 
-    /// Adds its times, if calls were timed.
+    /// Adds the function's times, if the session timed calls.
     #[must_use]
     pub fn with_times(self, times: Option<FunctionTimes>) -> Self {
         Self { times: times.map(|times| TimesReport::new(self.calls, times)), ..self }

@@ -117,7 +117,7 @@ fn heading(first: &str, timed: bool) -> Vec<String> {
     cells.into_iter().take(if timed { 8 } else { 6 }).map(str::to_owned).collect()
 }
 
-/// Own times of functions can be added up; cumulative times overlap, so they cannot.
+/// We can add up own times of functions. Cumulative times overlap, so we cannot add them up.
 fn times_of_target(target: &TargetReport) -> [String; 2] {
     let own = target.functions.iter().filter_map(|function| function.times).map(|times| times.own_ns.0);
     let own = own.reduce(u64::saturating_add);

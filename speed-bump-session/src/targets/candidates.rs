@@ -44,7 +44,7 @@ impl Target {
         candidates: impl IntoIterator<Item = C>,
         limit: usize,
     ) -> Vec<String> {
-        // The patterns are known to be valid. If they are not valid in lower case, there is nothing to
+        // We know that the patterns are valid. If they are not valid in lower case, there is nothing to
         // suggest.
         let (Ok(module), Ok(names)) = (Gauge::new(self.module.as_str()), NameGauge::new(self)) else {
             return Vec::new();
@@ -229,8 +229,8 @@ impl Gauge {
         names.iter().filter_map(|name| self.distance(name, budget)).chain(by_path).min()
     }
 
-    /// How many characters must be added, dropped or replaced until the pattern matches; `None` if there are
-    /// too many.
+    /// How many characters we must add, drop or replace until the pattern matches; `None` if there are too
+    /// many.
     fn edits(&self, text: &str, budget: &mut usize) -> Option<u32> {
         let most = u32::try_from(self.letters / 3).unwrap_or(u32::MAX).min(MAX_EDITS);
         // Each letter of the pattern that the text lacks costs an edit. For most candidates this check is

@@ -14,7 +14,7 @@ pub const MAX_LINE_BYTES: usize = 4096;
 /// The most bytes that a targets file may have: a thousand times the size of the largest sensible file.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// Why a targets file cannot be used.
+/// Why we cannot use a targets file.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetsError {
     /// The file does not exist.
@@ -244,7 +244,7 @@ pub enum LineProblem {
         /// The value of that byte.
         byte: u8,
     },
-    /// A pattern that cannot be compiled.
+    /// A pattern that we cannot compile.
     #[error(transparent)]
     Pattern(#[from] PatternError),
 }

@@ -86,7 +86,7 @@ fn plain_part(kind: TargetKind, name: &str) -> Cow<'_, str> {
     // If a native function has exactly this name, we do not read the line as a pattern.
     let is_itself = kind == TargetKind::Native || !has_pattern(name);
     let is_read_back = || {
-        // In a line of this kind, only the name could be misread.
+        // In a line of this kind, only the name could have another meaning.
         let line = match kind {
             TargetKind::Usdt => format!("usdt:*:*:{name}"),
             TargetKind::Native | TargetKind::Python => format!("{}:*:{name}", kind.prefix()),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     proptest! {
-        /// A line selects the function for which it was made.
+        /// A line selects the function for which we made it.
         #[test]
         fn lines_select_their_function(
             file in "/[a-c\\[\\]*?!:# .é]{0,12}[a-c\\[*?]\\.py",

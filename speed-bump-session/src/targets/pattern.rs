@@ -68,7 +68,7 @@ impl Pattern {
         matcher::matches(&self.pieces, text)
     }
 
-    /// The pattern as it was written.
+    /// The pattern as the user wrote it.
     pub fn as_str(&self) -> &str {
         &self.text
     }

@@ -20,11 +20,11 @@ use super::{
 pub(super) struct Rules {
     outcomes: Vec<Outcome>,
     modules: Column,
-    /// Module patterns that are also compared with dotted names (Python only).
+    /// Module patterns that we also compare with dotted names (Python only).
     dotted: Column,
     pub(super) providers: Column,
     pub(super) names: Column,
-    /// Name patterns with `@`, which are also compared with the version of a symbol.
+    /// Name patterns with `@`, which we also compare with the version of a symbol.
     pub(super) versioned_names: Column,
     /// The last component of name patterns, for Python functions whose qualified name is unknown.
     pub(super) last_components: Column,
@@ -212,7 +212,7 @@ impl RulesInModule<'_> {
         let mut taken = Vec::new();
         for outcome in lines.into_iter().filter_map(|line| self.rules.outcomes.get(line)) {
             match *outcome {
-                // A line may match twice: by its own module, and by a file that `__main__` stands for. The two
+                // A line may match twice: by its own module, and by a file that `__main__` stands for. These
                 // matches have adjacent numbers.
                 Outcome::Selects(target, _) if before == Some(target) => {}
                 Outcome::Selects(target, caller) => {

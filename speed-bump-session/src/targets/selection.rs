@@ -63,7 +63,7 @@ impl PythonModule<'_> {
     /// `python:function__entry`.
     ///
     /// Compares the name with the last component of each name pattern: the part after its last `.`, where a
-    /// `.` within `[...]` does not count. A pattern without `.` is compared as a whole. So this is a guess,
+    /// `.` within `[...]` does not count. We compare a pattern without `.` as a whole. So this is a guess,
     /// which can select too much or too little, and the caller must tell the user:
     /// - `A.f` also selects `B.f`, `A.*` and `*.<locals>.*` select every function of the file, and `!A.f`
     ///   excludes `B.f`;

@@ -48,7 +48,7 @@ impl Split {
         self.elf.functions_with_debug_files(&root, Path::new(PATH), &Effort::default()).unwrap()
     }
 
-    /// Whether the local function is known, with the address of its code in the stripped file.
+    /// Whether we know the local function, with the address of its code in the stripped file.
     fn knows_local(&self) -> bool {
         let functions = self.functions();
         let local = functions.functions().iter().find(|f| f.names.canonical().as_str() == "local");
@@ -76,7 +76,7 @@ fn debug_files_are_found_by_build_id() {
         fs::remove_file(&installed).unwrap();
         symlink("/usr/lib/debug/usr/bin/program.debug", &installed).unwrap();
         assert!(split.knows_local());
-        // A link there that leads out of the root is not followed.
+        // We do not follow a link there that leads out of the root.
         fs::remove_file(&elsewhere).unwrap();
         fs::remove_file(&installed).unwrap();
         symlink(split.fixture.path("program.debug"), &installed).unwrap();

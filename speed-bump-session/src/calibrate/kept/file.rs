@@ -47,7 +47,7 @@ fn read_present(folder: &Path) -> io::Result<Vec<u8>> {
 /// Replaces the file by one with these contents. If this fails, the old file stays.
 ///
 /// # Errors
-/// The file cannot be written, or another user could change files in the folder.
+/// We cannot write the file, or another user could change files in the folder.
 pub(super) fn write(folder: &Path, bytes: &[u8]) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     check_folder(folder)?;

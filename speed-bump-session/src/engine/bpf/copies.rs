@@ -1,5 +1,5 @@
-//! Programs that are not loaded yet. Some kernels give programs no cookie. There, each site gets its own copy
-//! of the program, and the copy contains the site's number.
+//! Programs that we have not loaded yet. Some kernels give programs no cookie. There, each site gets its own
+//! copy of the program, and the copy contains the site's number.
 
 use std::{
     ffi::CString,
@@ -21,7 +21,7 @@ const FETCH: i32 = 1;
 /// `BPF_FUNC_get_attach_cookie` (include/uapi/linux/bpf.h).
 const GET_COOKIE: i32 = 174;
 
-/// A program that is not loaded yet.
+/// A program that we have not loaded yet.
 pub(super) struct Original {
     pub(super) name: &'static str,
     pub(super) instructions: Vec<bpf_insn>,

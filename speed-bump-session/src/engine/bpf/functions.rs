@@ -66,8 +66,8 @@ impl FunctionMaps {
         Ok(self.words(first, count)?.map(|words| sum(of_processors(words))).collect())
     }
 
-    /// Calls `take` with each histogram of consecutive functions, summed over the CPUs. Functions without a
-    /// histogram are left out.
+    /// Calls `take` with each histogram of consecutive functions, summed over the CPUs. This leaves out
+    /// functions without a histogram.
     ///
     /// # Errors
     /// `InvalidInput` for functions beyond the capacity.

@@ -62,7 +62,7 @@ pub fn checksum() -> u32 {
     crc32fast::hash(OBJECT)
 }
 
-/// Why the BPF object could not be loaded.
+/// Why we could not load the BPF object.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// aya could not parse the object or create its maps.
@@ -226,8 +226,8 @@ fn programs<'a>(
     btf: Arc<OwnedFd>,
     options: Options,
 ) -> Result<Programs, EngineError> {
-    // We duplicate the descriptors, because programs contain their numbers, and most programs are loaded late
-    // or never.
+    // We duplicate the descriptors, because programs contain their numbers, and we load most programs late or
+    // never.
     let mut descriptors = HashMap::new();
     for (name, map) in maps {
         if let Some(data) = creation::data_of(map) {

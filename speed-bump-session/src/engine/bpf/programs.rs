@@ -24,7 +24,7 @@ pub enum UprobeProgram {
     /// Runs at the exits of a timed native function. This variant comes before `SiteTimed`. So we attach the
     /// exits first, and see the end of every call whose start we saw.
     SiteLeft,
-    /// The site identifies the function: for native functions whose calls are timed.
+    /// The site identifies the function: for native functions with timed calls.
     SiteTimed,
 }
 
@@ -43,8 +43,8 @@ pub enum SiteProgram<'a> {
     Own(OwnedFd),
 }
 
-/// The programs of an object, before they are loaded. Two are missing if only the helper can cover Python,
-/// and another two if the programs cannot time calls.
+/// The programs of an object, before we load them. Two are missing if only the helper can cover Python, and
+/// another two if the programs cannot time calls.
 pub(super) struct Originals {
     pub(super) site: Original,
     pub(super) trampoline: Option<Original>,
@@ -92,7 +92,7 @@ impl Programs {
         }
     }
 
-    /// Loads a program that all sites share, unless it is loaded already.
+    /// Loads a program that all sites share, unless this has been done already.
     pub(super) fn load(&self, program: UprobeProgram) -> Result<(), EngineError> {
         let Some(loaded) = self.loaded.get(program as usize) else { return Ok(()) };
         if self.form == Form::Copied || loaded.get().is_some() {

@@ -63,7 +63,7 @@ pub struct PolicySwitch {
     longest_ns: AtomicU64,
 }
 
-/// The values that were set, and the mirrors.
+/// The values in force, and the mirrors.
 #[derive(Debug, Default)]
 struct Set {
     /// The policies that were set last. Only the rows in force have them yet.

@@ -32,7 +32,7 @@ struct Inner {
     functions: Vec<Function>,
     /// Whether the window is open, so that calls are delayed.
     is_open: bool,
-    /// The final counts, once the targets have been removed.
+    /// The final counts, once the engine has removed the targets.
     last: Option<Vec<Option<Counts>>>,
 }
 
@@ -50,7 +50,8 @@ struct Function {
 }
 
 impl KmodDoses {
-    /// Takes an engine without targets. Functions are added one after the other, each with a delay of 0.
+    /// Takes an engine without targets. The caller adds functions one after the other, each with a delay of
+    /// 0.
     pub(crate) fn new(engine: KmodEngine) -> Self {
         let inner =
             Inner { engine, doses: BTreeMap::new(), functions: Vec::new(), is_open: false, last: None };
@@ -68,7 +69,7 @@ impl KmodDoses {
     /// Starts to delay calls.
     ///
     /// # Errors
-    /// Some delays could not be started.
+    /// Some delays could not start.
     pub(crate) fn open(&self) -> Result<(), KmodError> {
         let mut inner = self.lock();
         inner.is_open = true;

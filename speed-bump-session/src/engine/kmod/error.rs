@@ -71,7 +71,7 @@ pub enum KmodError {
     /// The module refused a command.
     #[error("the kernel module refuses `{command}`: {why}")]
     Refused {
-        /// The line that was written to `targets`.
+        /// The line that we wrote to `targets`.
         command: String,
         /// The module's answer.
         why: Refusal,

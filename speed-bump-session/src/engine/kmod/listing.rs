@@ -38,7 +38,7 @@ pub enum FileState {
     Current,
     /// The path now leads to another file, which is not slowed down.
     Replaced,
-    /// The file was written to.
+    /// Someone has written to the file.
     Modified,
     /// The path leads to no file any more.
     Missing,

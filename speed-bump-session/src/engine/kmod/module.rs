@@ -93,7 +93,7 @@ impl Module {
         self.folder.join(name)
     }
 
-    /// Whether calls are counted and delayed.
+    /// Whether the module counts and delays calls.
     ///
     /// # Errors
     /// The module is gone, or this is another module.

@@ -121,7 +121,7 @@ impl Records {
     /// Opens the folder ([`RECORDS`], except in tests), or creates it.
     ///
     /// # Errors
-    /// The folder cannot be opened or created.
+    /// We cannot open or create the folder.
     pub fn open(folder: &Path) -> Result<Self, KmodError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(|error| KmodError::Record { file: folder.to_owned(), error })?;

@@ -19,7 +19,7 @@ const SPINS: Duration = Duration::from_secs(1);
 pub(super) struct Released {
     /// The module's targets before the removal.
     pub(super) last: Listing,
-    /// How many targets were removed.
+    /// How many targets this has removed.
     pub(super) removed: usize,
     /// Whether the module is disabled again.
     pub(super) disabled: bool,
@@ -139,7 +139,7 @@ pub(super) fn release(
         }
     }
     if let Some(error) = failed {
-        // The targets are still recorded, and the next run tries again.
+        // The record still has the targets, and the next run tries again.
         return Err(error);
     }
     records.remove(record.tool)?;

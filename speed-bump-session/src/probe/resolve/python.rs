@@ -157,7 +157,7 @@ impl Resolver {
     /// The mapped files that contain an interpreter.
     ///
     /// # Errors
-    /// The process cannot be inspected.
+    /// We cannot inspect the process.
     pub fn interpreter_files(&self, process: &Process) -> Result<Vec<FileIdentity>, ProcessError> {
         let mappings = process.mappings()?;
         let found = self.interpreters(process, &mappings, &mut Plan::empty(), &mut Vec::new());
@@ -344,7 +344,7 @@ pub fn left_out(map: &PerfMapFollower) -> String {
 /// Follows a process's perf map. `room` is shared with the other followers of a session.
 ///
 /// # Errors
-/// The process cannot be inspected.
+/// We cannot inspect the process.
 pub fn perf_map_of(process: &Process, room: &Budget) -> io::Result<PerfMapFollower> {
     let root = ProcessRoot::of_process(process.shown_by())?;
     let status = process.status().map_err(io::Error::other)?;

@@ -29,7 +29,7 @@ pub struct DirectCalls {
 pub(super) type Kept = OnceLock<Option<DirectCalls>>;
 
 impl DirectCalls {
-    /// The addresses at which a function is called.
+    /// The addresses of the calls of a function.
     pub fn callers(&self, entry: VirtualAddress) -> impl Iterator<Item = VirtualAddress> {
         let first = self.calls.partition_point(|(to, _)| *to < entry.0);
         let calls = self.calls.get(first..).unwrap_or_default().iter();

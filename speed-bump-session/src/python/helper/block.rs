@@ -34,7 +34,7 @@ use speed_bump_abi::control_block::{
 use super::layout::{Layout, Room};
 use crate::{bounds::NAME_BYTES, python::version::PythonVersion, sys::shared_futex::FutexPage, units::Nanos};
 
-/// Why a block could not be used.
+/// Why we could not use a block.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockError {
     /// Reading or writing failed.
@@ -92,7 +92,7 @@ pub struct Block {
     said: Mutex<Said>,
     /// How the helper delays by itself, if it does.
     in_place: Option<InPlace>,
-    /// Whether calls have ever been timed.
+    /// Whether the helper has ever timed calls.
     has_timed: AtomicBool,
 }
 
@@ -173,7 +173,7 @@ impl Block {
     /// Takes over the file. The caller has written these contents into it.
     ///
     /// # Errors
-    /// The file cannot be mapped.
+    /// We cannot map the file.
     pub fn new(file: File, contents: &Contents<'_>) -> Result<Self, BlockError> {
         let futexes = FutexPage::map(&file, size_of::<ControlBlock>())?;
         Ok(Self {

@@ -23,7 +23,7 @@ pub struct FoundFunction {
 /// Keeps track of the records that we have read.
 #[derive(Debug, Default)]
 pub struct NewFunctions {
-    /// All records below this number were checked.
+    /// We have checked all records below this number.
     looked_at: u32,
     /// Records that we checked and that were not ready. The thread that allocated a record may have been
     /// killed before it completed the record.

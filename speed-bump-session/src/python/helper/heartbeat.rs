@@ -28,7 +28,7 @@ impl Heartbeat {
     /// Starts the thread, without blocks.
     ///
     /// # Errors
-    /// The thread could not be started.
+    /// We could not start the thread.
     pub fn start() -> io::Result<Self> {
         let (blocks, new) = mpsc::channel();
         let thread = thread::Builder::new().name("heartbeat".to_owned()).spawn(move || beat(&new))?;

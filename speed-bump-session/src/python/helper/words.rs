@@ -159,7 +159,7 @@ pub fn missed(bits: u32, hook_missed: u32) -> Vec<String> {
     missed
 }
 
-/// Why some loaded functions may not be listed: a sentence for each bit.
+/// Why the helper may not list some loaded functions: a sentence for each bit.
 pub fn not_listed(bits: u32) -> Vec<&'static str> {
     texts(
         bits,

@@ -26,7 +26,7 @@ pub struct PerfMapEntry {
 pub(super) struct Lines {
     /// The start of a line whose end the process has not written yet.
     partial: Vec<u8>,
-    /// Whether the current line is too long. Then everything up to its end is skipped.
+    /// Whether the current line is too long. Then we skip everything up to its end.
     skipping: bool,
 }
 

@@ -159,7 +159,7 @@ fn everywhere() -> io::Result<Vec<Range<VirtualAddress>>> {
     Ok(vec![VirtualAddress(0x1000)..VirtualAddress(1 << 40)])
 }
 
-/// Polls until everything is read. Returns the numbers of entries and polls.
+/// Polls until it has read everything. Returns the numbers of entries and polls.
 fn read_through(follower: &mut PerfMapFollower) -> (usize, usize) {
     let (mut found, mut polls) = (0, 0);
     loop {

@@ -20,7 +20,7 @@ pub(super) struct Context {
     pub(super) state: State,
     pub(super) resolver: Resolver,
     pub(super) settings: Settings,
-    /// Whether calls are timed now.
+    /// Whether the session times calls now.
     pub(super) is_timing: bool,
     /// Targets that were just added. If they select nothing, we tell the user why.
     pub(super) new_targets: Vec<TargetIndex>,

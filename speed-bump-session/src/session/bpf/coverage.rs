@@ -30,7 +30,8 @@ impl Coverage {
     /// the helper's stub.
     ///
     /// # Errors
-    /// The process is not covered. With [`SessionError::NotInPlace`], a part of it is covered.
+    /// The session does not cover the process. With [`SessionError::NotInPlace`], it covers a part of the
+    /// process.
     pub(super) fn cover(
         &mut self,
         process: Process,
@@ -90,7 +91,7 @@ impl Coverage {
     /// Covers a process. If this can cover only a part of it, warns and goes on.
     ///
     /// # Errors
-    /// Nothing of the process is covered.
+    /// The session covers nothing of the process.
     pub(super) fn cover_or_warn(
         &mut self,
         process: Process,

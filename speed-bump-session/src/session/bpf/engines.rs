@@ -115,7 +115,7 @@ impl Engines {
         }
     }
 
-    /// How often each function was called before we handled its announcement, by the function's index.
+    /// How many calls each function had before we handled its announcement, by the function's index.
     pub(super) fn pending_calls(&self) -> HashMap<u32, u64> {
         self.probes.as_ref().map(Probes::pending_calls).unwrap_or_default()
     }
@@ -138,7 +138,7 @@ impl Engines {
         }
     }
 
-    /// Takes over a helper that was loaded into a process, with this range of functions.
+    /// Takes over a helper that we have loaded into a process, with this range of functions.
     pub(super) fn take_in(
         &mut self,
         presence: Presence,
@@ -159,7 +159,7 @@ impl Engines {
     /// into which we loaded it, and all processes forked from there. So we miss no call of a forked process.
     ///
     /// # Errors
-    /// The probe cannot be attached.
+    /// We cannot attach the probe.
     pub(super) fn stub_of(
         &mut self,
         id: HelperId,

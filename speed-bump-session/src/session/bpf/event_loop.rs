@@ -85,7 +85,7 @@ impl Sources {
         self.command_events = None;
     }
 
-    /// The announcements that have not been handled.
+    /// The announcements that the session has not handled.
     pub(super) fn events(&mut self) -> Option<&mut RingBuf<MapData>> {
         self.events.as_mut().map(AsyncFd::get_mut)
     }

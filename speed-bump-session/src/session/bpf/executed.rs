@@ -42,7 +42,7 @@ pub(super) fn announced(pid: Pid, coverage: &mut Coverage) {
     }
 }
 
-/// Whether a process is covered with its current image.
+/// Whether the session covers a process with its current image.
 fn has_current_image(pid: Pid, processes: &Processes) -> bool {
     let is_current = |covered: &Covered| covered.image.is_some() && !covered.is_replaced();
     processes.is_entering(pid) || processes.get(pid).is_some_and(is_current)

@@ -79,7 +79,7 @@ impl PythonFollower {
         })
     }
 
-    /// Whether a perf map is read.
+    /// Whether we read a perf map.
     pub(super) fn reads_perf_map(&self) -> bool {
         self.source() == EntrySource::PerfMap
     }

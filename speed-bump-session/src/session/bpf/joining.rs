@@ -20,13 +20,13 @@ use crate::{
 
 /// How long we try to load the helper into a child that has just executed an interpreter.
 const STARTING: Duration = Duration::from_secs(5);
-/// How often loading is tried.
+/// How often we try to load.
 const TRY_EVERY: Duration = Duration::from_millis(25);
 
 /// Checks on the helper that we are loading into this process, if there is one.
 ///
 /// # Errors
-/// The process's Python functions are not covered.
+/// The session does not cover the process's Python functions.
 pub(super) fn poll(pid: Pid, coverage: &mut Coverage) -> Result<(), SessionError> {
     let Some(covered) = coverage.processes.get_mut(pid) else { return Ok(()) };
     if !matches!(covered.helper, HelperPhase::Joining(_)) {

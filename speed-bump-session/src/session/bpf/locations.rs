@@ -29,7 +29,7 @@ pub(super) struct Locations {
 }
 
 impl Locations {
-    /// How often each function was called before we handled its location.
+    /// How many calls each function had before we handled its location.
     pub(super) fn pending_calls(&self, engine: &BpfEngine) -> HashMap<u32, u64> {
         let mut calls = HashMap::new();
         for (location, function) in &self.judged {

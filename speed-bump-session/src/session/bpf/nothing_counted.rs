@@ -107,7 +107,7 @@ fn children_left_out(processes: &Processes, context: &Context) -> Option<String>
     (children > 0).then(|| format!("the {children} child processes call them, which are not covered"))
 }
 
-/// The number of selected functions, if none of them was called.
+/// The number of selected functions, if none of them had a call.
 fn without_calls(report: &SessionReport) -> Option<usize> {
     let functions = report.targets.iter().map(|target| target.functions.len()).sum();
     (functions > 0 && report.targets.iter().all(|target| target.calls == 0)).then_some(functions)

@@ -28,7 +28,7 @@ const AT_A_TIME: Duration = Duration::from_millis(50);
 /// The most complaints about one perf map that we report: each line can be wrong in its own way.
 const COMPLAINTS: usize = 5;
 
-/// Decides which perf map is read next.
+/// Decides which perf map we read next.
 #[derive(Debug, Default)]
 pub(super) struct PerfMaps {
     /// The process whose perf map comes next, if others used up the time of the last turn.

@@ -24,7 +24,7 @@ use crate::{
 /// The state of one process.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// The process is covered: probes are attached.
+    /// The session covers the process: probes are attached.
     Covered(Covered),
     /// The process executed a program, and the catcher of execs will report it. The probes in the former
     /// image have no effect any more. We keep them until then.
@@ -114,7 +114,7 @@ pub(super) struct Entering {
 pub(super) enum EnteringWay {
     /// An earlier attempt to load the helper into the process must end first.
     Waits(StoppedProgram, Room),
-    /// The helper is being loaded.
+    /// We are loading the helper.
     Comes(Coming),
 }
 

@@ -272,7 +272,7 @@ impl Probes {
         self.locations.find_lost(processes, &mut self.engine, context);
     }
 
-    /// How often each function was called before we handled its announcement, by the function's index.
+    /// How many calls each function had before we handled its announcement, by the function's index.
     pub(super) fn pending_calls(&self) -> HashMap<u32, u64> {
         self.locations.pending_calls(&self.engine)
     }

@@ -75,7 +75,7 @@ impl SessionSignals {
         if inner.assigned.is_empty() {
             return false;
         }
-        // The delays may have changed since the block was made.
+        // The delays may have changed since we made the block.
         if let Err(error) = block.set_signals(&inner.for_helpers()) {
             tracing::debug!("the helper in process {owner} keeps its delays: {error}");
         }

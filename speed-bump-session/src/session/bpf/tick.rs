@@ -118,7 +118,7 @@ impl Checks {
     }
 }
 
-/// Reads how many native calls have no time, if native calls are timed.
+/// Reads how many native calls have no time, if the session times native calls.
 fn look_at_untimed(Coverage { context, engines, .. }: &mut Coverage) {
     if let (Some(probes), true) = (&engines.probes, context.resolver.times_calls()) {
         probes.look_at_untimed(&mut context.state);

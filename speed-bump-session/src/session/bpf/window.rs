@@ -25,7 +25,7 @@ impl Window {
     /// Starts to renew doses. The window is still closed.
     ///
     /// # Errors
-    /// The thread cannot be started.
+    /// We cannot start the thread.
     pub(super) fn start(switch: &Arc<PolicySwitch>) -> io::Result<Self> {
         let renewal = Renewal::start(Arc::clone(switch))?;
         Ok(Self { switch: Arc::clone(switch), renewal, waiting: None })
@@ -53,7 +53,7 @@ impl Window {
         self.switch.open(Nanos(start_ns), Nanos(end_ns));
     }
 
-    /// Whether the window was opened.
+    /// Whether someone has opened the window.
     pub(super) fn was_opened(&self) -> bool {
         self.waiting.is_some()
     }

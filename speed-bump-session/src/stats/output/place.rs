@@ -34,7 +34,7 @@ const PATIENCE_WITH_READERS: i64 = 30;
 /// How many bytes a pipe takes without blocking if it takes any (`PIPE_BUF`).
 const PART: usize = 4096;
 
-/// How a path is written to.
+/// How we write to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// We rename a new file. For a file, for nothing, and for a symbolic link, which we replace.

@@ -16,7 +16,7 @@ use crate::targets::{
     pattern::strategies::{odd_text, pair},
 };
 
-/// The number of random targets files. Each is tried with every function that its lines suggest.
+/// The number of random targets files. We try each file with every function that its lines suggest.
 const FILES: u32 = 10_000;
 
 /// A module pattern, and a file that it should match.

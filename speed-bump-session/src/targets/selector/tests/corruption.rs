@@ -115,7 +115,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// For random changes, the selector is refused, or its answers are numbers of targets.
+    /// For random changes, the reader refuses the selector, or its answers are numbers of targets.
     #[test]
     fn a_corrupt_selector_is_refused_or_answers(
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
