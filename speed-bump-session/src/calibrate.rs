@@ -2,7 +2,7 @@
 //!
 //! We measure the costs on stubs of our own. We have no fixed table, because kernels emulate different
 //! instructions, and emulation changes a cost by a factor of twenty. The costs correct every delay, so that
-//! the requested delay is delivered. We [keep](kept) them until the machine reboots, and each session
+//! calls lose exactly the requested delay. We [keep](kept) them until the machine reboots, and each session
 //! [checks](check) the costs that it needs.
 
 pub(crate) mod counter;
@@ -47,8 +47,7 @@ const TRIAL_DELAY: Nanos = Nanos(3_000);
 /// the processor and preempts us every 50 us, it disturbs nearly every batch of calls, but only few single
 /// calls.
 const CALLS: usize = 200;
-/// How often these calls are repeated. The smallest median counts: other users of the machine can only add
-/// time.
+/// How often we repeat these calls. The smallest median counts: other users of the machine can only add time.
 const ROUNDS: usize = 2;
 /// How often we call each stub to check a kept cost, and how often the check may fail before we measure the
 /// cost again.

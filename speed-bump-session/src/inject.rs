@@ -98,7 +98,7 @@ pub struct Injected {
     pub image: ProbeFile,
     /// Whether we have loaded the helper now, and not an earlier session.
     pub fresh: bool,
-    /// The thread that was borrowed.
+    /// The thread that we borrowed.
     pub thread: Pid,
     /// How long the borrowed thread was stopped, or worked for us.
     pub stopped: Nanos,

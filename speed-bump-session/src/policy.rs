@@ -55,7 +55,7 @@ pub enum DoseError {
 /// engine spins a delay.
 ///
 /// Each dose has a number in the engine. The dose of a target has the target's number. Then comes the room
-/// for targets that are added later, and then come the doses of single functions.
+/// for targets that the user adds later, and then come the doses of single functions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyTable {
     choice: EngineChoice,

@@ -355,7 +355,7 @@ pub struct Presence {
 }
 
 impl Presence {
-    /// The process into which the helper was injected.
+    /// The process into which we injected the helper.
     pub fn pid(&self) -> Pid {
         self.pid
     }

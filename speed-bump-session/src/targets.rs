@@ -63,7 +63,7 @@ pub struct Target {
     pub text: String,
     /// What the line selects.
     pub kind: TargetKind,
-    /// How the kind was determined.
+    /// What determined the kind.
     pub kind_reason: KindReason,
     /// `[kind:]module[:provider]:name` as written, without options.
     pub pattern: String,
@@ -77,7 +77,8 @@ pub struct Target {
     pub delay: Option<Nanos>,
     /// How many calls there are per trigger, if the line says so.
     pub frequency: Option<NonZeroU64>,
-    /// The callers that the target is restricted to; `None`: it selects calls from everywhere.
+    /// If the target only selects calls from some functions, selects these functions. `None` if the target
+    /// selects calls from everywhere.
     pub caller: Option<Caller>,
     /// The name in reports. No two targets of the file have the same name.
     ///
@@ -97,7 +98,7 @@ pub struct Exclusion {
     pub text: String,
     /// The kind of the targets. The exclusion removes functions from these targets.
     pub kind: TargetKind,
-    /// How the kind was determined.
+    /// What determined the kind.
     pub kind_reason: KindReason,
     /// See [`Target::module`].
     pub module: Pattern,
@@ -107,7 +108,7 @@ pub struct Exclusion {
     pub name: Pattern,
 }
 
-/// How the kind of a line was determined.
+/// What determined the kind of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KindReason {
     /// The line names the kind.

@@ -47,7 +47,7 @@ pub struct ElfFile {
     code: CodeSections,
 }
 
-/// What a file is used for. In a separate debug file, the segments describe another file.
+/// What we use a file for. In a separate debug file, the segments describe another file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Loaded,

@@ -40,8 +40,8 @@ impl Fixture {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Compiles a C, C++, assembler or Rust source; its extension decides which. Options are separated by
-    /// spaces. The result has the name of the source, without its extension.
+    /// Compiles a C, C++, assembler or Rust source; its extension decides which. Spaces separate options. The
+    /// result has the name of the source, without its extension.
     pub(super) fn compile(&self, source: &str, text: &str, options: &str) -> PathBuf {
         fs::write(self.path(source), text).unwrap();
         let (stem, extension) = source.rsplit_once('.').unwrap();

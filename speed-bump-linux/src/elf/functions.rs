@@ -31,7 +31,7 @@ const NAMES_LIMIT: usize = 128 << 20;
 /// A function whose code is in the file.
 #[derive(Clone, Debug)]
 pub struct FunctionSymbol {
-    /// The address of its first instruction, as in the file's headers.
+    /// The address of the function's first instruction, as in the file's headers.
     pub address: VirtualAddress,
     /// Its size in bytes; 0 if no table gives it (hand-written assembly).
     pub size: u64,
@@ -65,7 +65,7 @@ pub struct RefusedSymbol {
 /// certainly at the first instruction of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 pub enum Refusal {
-    /// The symbol is not defined in this file.
+    /// Another file defines the symbol.
     #[error("it is imported: its code is in another file, name that one")]
     Imported,
     /// The symbol is in `.plt` or a similar section.
@@ -214,7 +214,7 @@ impl ElfFile {
     }
 }
 
-/// A symbol that was accepted. Aliases are not joined yet.
+/// A symbol that we have accepted. We have not joined aliases yet.
 struct Entry {
     address: VirtualAddress,
     size: u64,
@@ -383,7 +383,8 @@ impl<'f> Collector<'f> {
 
     fn finish(mut self) -> Functions {
         self.tell_left_out();
-        // A function and an IFUNC at one address stay separate, as the resolver may have a name of its own.
+        // A function and an IFUNC at one address stay separate, because the resolver may have a name of its
+        // own.
         self.entries.sort_by_key(|entry| (entry.indirect, entry.address));
         let (mut functions, mut indirect) = (Vec::new(), Vec::new());
         let mut entries = self.entries.into_iter().peekable();

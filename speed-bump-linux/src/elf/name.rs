@@ -108,8 +108,8 @@ impl SymbolName {
     }
 
     /// All forms that a user may write for this name: plain, with its version, demangled. The iterator makes
-    /// the later, costlier forms when they are needed. We do not store them, as short names can have very
-    /// long forms.
+    /// the later, costlier forms when they are needed. We do not store them, because short names can have
+    /// very long forms.
     pub fn candidates(&self) -> impl Iterator<Item = Cow<'_, str>> {
         self.candidates_where(|_| true)
     }

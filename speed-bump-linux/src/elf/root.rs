@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags, open};
 
 use crate::sys::below::{self, LastLink, OpenError};
 
-/// A directory in which paths are resolved as if it were `/`.
+/// A directory. We resolve paths in it as if it were `/`.
 #[derive(Debug)]
 pub struct Root {
     directory: OwnedFd,

@@ -193,7 +193,7 @@ mod tests {
     fn a_mapping_implies_the_bias() {
         let segments = shifted();
         let bias = LoadBias(0x7f00_0000_0000);
-        // Lines as the kernel writes them: address and offset are rounded down to the page.
+        // Lines as the kernel writes them: it rounds address and offset down to the page.
         for (address, offset, executable) in
             [(0x20_0000, 0, false), (0x20_1000, 0, true), (0x20_2000, 0, true)]
         {

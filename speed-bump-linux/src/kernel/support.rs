@@ -1,5 +1,5 @@
 //! Asks the kernel for features by using them without effect. We load tiny BPF programs and drop them, and
-//! request links that cannot be made. Nothing is attached anywhere.
+//! request links that cannot be made. This attaches nothing anywhere.
 
 use std::{
     ffi::CStr,

@@ -24,7 +24,7 @@ pub enum ProcessError {
         /// The PID of the process. Another process may have this PID by now.
         pid: Pid,
     },
-    /// The process runs another program than the one that was inspected.
+    /// The process runs another program than the one that we inspected.
     #[error(
         "process {pid} runs another program: {difference}; nothing was changed; attach again if that is what \
          you mean"

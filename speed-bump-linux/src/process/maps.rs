@@ -60,8 +60,8 @@ fn pair(field: &[u8], separator: char, radix: u32) -> Option<(u64, u64)> {
 }
 
 /// The kernel writes a newline in a name as `\012`, and escapes nothing else. So a name that really contains
-/// these four characters is decoded wrongly. We check the inode when we open a file. So we fail to open such
-/// a file, but we never open a wrong one.
+/// these four characters gets a wrong result here. We check the inode when we open a file. So we fail to open
+/// such a file, but we never open a wrong one.
 fn unescape(name: &[u8]) -> Cow<'_, OsStr> {
     const NEWLINE: &[u8] = b"\\012";
     if !name.windows(NEWLINE.len()).any(|window| window == NEWLINE) {

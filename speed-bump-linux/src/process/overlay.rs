@@ -114,8 +114,8 @@ pub(super) fn lower_file(
     Err(OverlayError::NotThere { layers })
 }
 
-/// The overlay mount through which `merged` was opened, and the file's name for the list of mounts in which
-/// we found the mount: the process's list or our own.
+/// The overlay mount through which someone opened `merged`, and the file's name for the list of mounts in
+/// which we found the mount: the process's list or our own.
 fn mount_of<'n>(process: &Process, merged: &File, names: [&'n Path; 2]) -> Option<(Mount, &'n Path)> {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", merged.as_raw_fd())).ok()?;
     let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse::<u64>().ok())?;

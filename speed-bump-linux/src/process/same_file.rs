@@ -39,7 +39,7 @@ fn is_behind_range(process: &Process, range: MappedRange, file: &File) -> Option
             return Some(false);
         };
         if before.is_none() || ours.frame().is_none() || theirs() != before {
-            // The kernel hides the frame's number, or the page was moved or swapped out meanwhile.
+            // The kernel hides the frame's number, or has moved the page or swapped it out meanwhile.
             continue;
         }
         if before == ours.frame() {

@@ -55,7 +55,7 @@ pub enum ProgramKind {
 pub struct Program<'a> {
     /// The name; the kernel keeps at most 15 bytes of it.
     pub name: &'a str,
-    /// The instructions. Calls and the file descriptors of maps are filled in.
+    /// The instructions. They already contain the targets of calls, and the file descriptors of maps.
     pub instructions: &'a [bpf_insn],
     /// The licence. The kernel lets only programs under the GPL call the helpers that are for GPL programs.
     pub license: &'a CStr,

@@ -109,7 +109,7 @@ pub struct PrepareAsk {
     /// Whether a target that selects nothing is an error.
     #[serde(default)]
     pub strict: bool,
-    /// Whether upstream's kernel module is accepted.
+    /// Whether the user accepts upstream's kernel module.
     #[serde(default)]
     pub accept_upstream_module: bool,
 }

@@ -318,7 +318,7 @@ impl BpfEngine {
         Ok(())
     }
 
-    /// Tracks a process: its forks and execs are announced from now on.
+    /// Tracks a process: from now on the programs announce its forks and execs.
     ///
     /// # Errors
     /// The map is full.

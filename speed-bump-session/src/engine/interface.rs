@@ -33,7 +33,7 @@ pub type TakePair<'a> = dyn FnMut(Pair) + 'a;
 /// A dose, with the number by which functions refer to it.
 pub type NumberedDose = (u32, Dose);
 
-/// Sets the doses, and which function has which dose. Functions are numbered from 0 on.
+/// Sets the doses, and which function has which dose. Functions have numbers from 0 on.
 pub trait Policies: Debug + Send {
     /// Checks whether the engine can have these doses, in addition to the doses that it has.
     ///
@@ -90,8 +90,8 @@ pub trait Counters: Debug + Send {
     /// See [`read`](Self::read).
     fn histograms(&self, first: u32, count: u32, take: &mut TakeHistogram<'_>) -> io::Result<()>;
 
-    /// The times of `count` functions from `first` on, in order; `None` for functions that are not timed.
-    /// Empty if no function is timed.
+    /// The times of `count` functions from `first` on, in order; `None` for functions that the engine does
+    /// not time. Empty if it times no function.
     ///
     /// # Errors
     /// See [`read`](Self::read).

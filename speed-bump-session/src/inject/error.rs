@@ -1,4 +1,4 @@
-//! The reasons why the helper was not injected.
+//! The reasons why we did not inject the helper.
 
 use std::{io, path::PathBuf};
 
@@ -10,7 +10,7 @@ use crate::{
     units::{Bytes, Nanos, Pid},
 };
 
-/// Why the helper was not injected. Unless the message says otherwise, the process is unchanged.
+/// Why we did not inject the helper. Unless the message says otherwise, the process is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InjectError {
@@ -151,7 +151,7 @@ pub enum InjectError {
         pid: Pid,
         /// The time limit.
         limit: Nanos,
-        /// Why threads were not borrowed.
+        /// Why we borrowed no thread.
         tried: Tried,
     },
     /// The sysctl `vm.memfd_noexec` forbids executable memory files.

@@ -59,7 +59,7 @@ impl MemoryFile {
         if result == i64::from(-libc::EINVAL) {
             result = create(flags)?;
         }
-        // EACCES for a file that is never executed has another cause, perhaps a security module.
+        // EACCES for a file that nobody executes has another cause, perhaps a security module.
         if result == i64::from(-libc::EACCES) && execution == Execution::Allowed {
             return Err(InjectError::NoExecutableMemfd { pid });
         }

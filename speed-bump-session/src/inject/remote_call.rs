@@ -25,7 +25,7 @@ const SYSTEM_CALL_LIMIT: Duration = Duration::from_secs(5);
 /// If the thread still works, and does not wait for a lock, we multiply its limit by this.
 const PATIENCE: u32 = 5;
 
-/// The thread's state, to be restored later.
+/// The thread's state, which we restore later.
 #[derive(Debug)]
 pub(super) struct Saved {
     pub(super) registers: Registers,

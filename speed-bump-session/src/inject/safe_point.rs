@@ -50,7 +50,7 @@ impl CodeRegions<'_> {
     }
 }
 
-/// The thread's state, to be restored later.
+/// The thread's state, which we restore later.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SafePoint {
     pub(super) registers: Registers,

@@ -119,7 +119,7 @@ impl WaitingCall {
     }
 }
 
-/// Why a thread was not borrowed.
+/// Why we did not borrow a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsuitable {
     /// The thread waits in the system call with this number, which we must not interrupt.

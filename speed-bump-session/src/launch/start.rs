@@ -26,7 +26,7 @@ use super::{
 };
 use crate::units::Pid;
 
-/// Why a command was not started.
+/// Why we did not start a command.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// The program does not exist.

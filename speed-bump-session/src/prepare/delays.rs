@@ -59,7 +59,7 @@ fn below_floors(policies: &PolicyTable, resolver: &Resolver, planned: &[Planned]
 
 fn long_in_kernel(policies: &PolicyTable, resolver: &Resolver, planned: &[Planned]) -> Vec<Notice> {
     let form = resolver.form();
-    // In these kernels a delay like that cannot hold up others. The delay is refused, the helper spins it, or
+    // In these kernels a delay like that cannot hold up others. We refuse the delay, the helper spins it, or
     // the BPF program lets other threads run during the spin.
     if form.longest_spin().is_some() || form.may_sleep() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! The output of `list` as JSON: what was prepared.
+//! The output of `list` as JSON: what we have prepared.
 
 use std::{borrow::Cow, collections::HashMap};
 

@@ -127,7 +127,7 @@ struct SingleLink {
 }
 
 impl Attachment {
-    /// How many sites are attached.
+    /// To how many sites we are attached.
     pub fn sites(&self) -> usize {
         self.sites
     }

@@ -51,7 +51,7 @@ pub struct SiteCost {
 /// The machine's table of costs, and how this kernel attaches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CostTable {
-    /// How uprobes are attached.
+    /// How we attach uprobes.
     pub form: Form,
     pub(crate) costs: Vec<SiteCost>,
     pub(crate) coldness: [Coldness; Coldness::WAYS],

@@ -330,7 +330,7 @@ impl Analysis {
     /// than a tenth, so that measurement noise does not move the site.
     ///
     /// # Errors
-    /// [`SiteRefusal::NoSite`] if every candidate is excluded.
+    /// [`SiteRefusal::NoSite`] if all candidates have a reason against them.
     pub fn choose(&self, cost: &dyn Fn(SiteKind) -> Nanos) -> Result<Site, SiteRefusal> {
         let mut best: Option<(&Candidate, u128)> = None;
         for candidate in self.candidates.iter().filter(|candidate| candidate.excluded.is_none()) {

@@ -117,7 +117,7 @@ pub(super) enum NoStacks {
     /// The process runs a CPython whose layout is unknown.
     #[error("where CPython {0} keeps its stacks is not known")]
     UnknownVersion(PythonVersion),
-    /// The interpreter's file has no symbol `_PyRuntime`: it was stripped.
+    /// The interpreter's file has no symbol `_PyRuntime`, because someone stripped the file.
     #[error("its CPython {0} does not tell where its stacks are (no symbol _PyRuntime)")]
     NoRuntime(PythonVersion),
     /// We cannot inspect the process.

@@ -45,7 +45,8 @@ pub struct SessionReport {
     pub inexact: Option<Inexact>,
     /// Problems that did not end the session.
     pub warnings: Vec<String>,
-    /// Warnings that say why calls were missed. If there are any, there were more calls than the counts say.
+    /// Warnings that say why the session missed calls. If there are any, there were more calls than the
+    /// counts say.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missed_calls: Vec<String>,
 }
@@ -64,7 +65,7 @@ pub struct TargetReport {
     pub caller: Option<String>,
     /// The engine.
     pub engine: EngineKind,
-    /// How calls became visible. Absent if nothing was selected.
+    /// How calls became visible. Absent if the target selected nothing.
     pub entry: Option<Entry>,
     /// The floor at the target's sites: the largest, if they differ.
     pub floor_ns: Nanos,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Target, TargetIndex, TargetKind, Targets, error::LineProblem, pattern::Pattern};
 
-/// Selects the functions whose calls a target is restricted to.
+/// Selects functions. A target with `caller=` only selects calls from these functions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// `[module:]name` as written.

@@ -13,7 +13,7 @@ use super::{
 /// A function that a target may have meant.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'c> {
-    /// The text that [`Target::module`] is matched with.
+    /// The text that we match with [`Target::module`].
     pub module: &'c str,
     /// The full name. For a USDT probe it is `provider:name`.
     pub name: &'c str,

@@ -57,7 +57,7 @@ impl Targets {
     }
 }
 
-/// The ids of targets that are added after others. Each id is unique.
+/// The ids of targets that follow others. Each id is unique.
 pub(super) fn with_own_ids<'t>(
     before: impl Iterator<Item = &'t Target>,
     behind: impl Iterator<Item = &'t Target>,

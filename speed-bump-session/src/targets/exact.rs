@@ -109,7 +109,7 @@ fn has_pattern(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
 
-/// Whether the text is printed unchanged.
+/// Whether `printable` would leave the text unchanged.
 fn is_visible(text: &str) -> bool {
     printable(text) == text
 }

@@ -191,8 +191,8 @@ fn our_own_libc_agrees_with_the_dynamic_loader() {
                 continue;
             };
             let symbol = std::ffi::CString::new(name.as_str()).unwrap();
-            // SAFETY: the name ends with NUL. It is looked up in the libraries that this program is linked
-            // with.
+            // SAFETY: the name ends with NUL. The call looks the name up in the libraries with which this
+            // program is linked.
             let theirs = unsafe { libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()) };
             assert_eq!(ours.0, theirs as u64, "{}", name.as_str());
             // The library contains all of these functions, except the vDSO's.

@@ -62,7 +62,7 @@ fn probes_are_found_with_all_their_locations() {
         ("fixed.c", "-O1 -no-pie -fno-pie"),
         ("shared.c", "-O1 -shared -fPIC -Wl,-z,noseparate-code"),
     ] {
-        // The semaphore must be resolved inside the library.
+        // The linker must resolve the semaphore inside the library.
         let source =
             PROBES.replace("volatile uint16_t", "__attribute__((visibility(\"hidden\"))) volatile uint16_t");
         let path = fixture.compile(name, &source, options);

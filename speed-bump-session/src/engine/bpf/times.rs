@@ -38,8 +38,8 @@ impl Times {
         }
     }
 
-    /// The times of consecutive functions; `None` for functions that are not timed. Empty if no function is
-    /// timed.
+    /// The times of consecutive functions; `None` for functions that the session does not time. Empty if it
+    /// times no function.
     pub fn read(&self, first: u32, count: u32) -> Vec<Option<FunctionTimes>> {
         let timed = self.timed();
         if timed.is_empty() {

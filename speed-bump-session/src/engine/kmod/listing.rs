@@ -36,7 +36,7 @@ pub struct Listed {
 pub enum FileState {
     /// The file is the same as when the target was added.
     Current,
-    /// The path now leads to another file, which is not slowed down.
+    /// The path now leads to another file, and the module does not slow down that file.
     Replaced,
     /// Someone has written to the file.
     Modified,

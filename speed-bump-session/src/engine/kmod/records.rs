@@ -55,7 +55,7 @@ pub(super) enum Life {
     Lives,
     /// The tool ended without removing its targets.
     Died,
-    /// The machine has been rebooted since, so the module is empty.
+    /// The machine has rebooted since, so the module is empty.
     Before,
     /// The tool's PID is from another namespace, so we cannot know.
     Elsewhere,

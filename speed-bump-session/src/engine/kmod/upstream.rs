@@ -124,7 +124,7 @@ pub enum UpstreamRefusal {
          fewer, or use --engine bpf"
     )]
     Unlisted {
-        /// How many targets were to be added.
+        /// How many targets we wanted to add.
         wanted: usize,
     },
     /// A file that the check needs cannot be read.

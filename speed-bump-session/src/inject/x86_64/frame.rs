@@ -99,8 +99,8 @@ impl Frame {
     }
 }
 
-/// The registers with which the thread goes on as if a signal handler had run. If the thread's system call
-/// can be repeated, the thread repeats it. Otherwise the call fails with `EINTR`.
+/// The registers with which the thread goes on as if a signal handler had run. If the kernel allows this, the
+/// thread repeats its system call. Otherwise the call fails with `EINTR`.
 fn resumed(registers: &Registers) -> Registers {
     let mut registers = *registers;
     if let Some(call) = super::interrupted_call(&registers) {

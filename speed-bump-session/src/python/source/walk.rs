@@ -1,4 +1,4 @@
-//! Finds the code objects in a syntax tree, and the scope in which each node is evaluated.
+//! Finds the code objects in a syntax tree, and the scope in which CPython evaluates each node.
 //!
 //! Decorators, defaults, base classes and a comprehension's first iterable belong to the scope around a
 //! definition. Bodies belong to the scope of the definition itself. The walk keeps its own stack on the heap,
@@ -52,7 +52,7 @@ pub(super) fn code_objects(
     Some(walk.objects)
 }
 
-/// A node to visit, and the scope in which it is evaluated.
+/// A node to visit, and the scope in which CPython evaluates it.
 #[derive(Clone, Copy)]
 struct Task<'tree> {
     node: Node<'tree>,

@@ -90,8 +90,8 @@ impl Sources {
         self.events.as_mut().map(AsyncFd::get_mut)
     }
 
-    /// Waits for the ends of new processes, too. Stops waiting for the ends of processes that are no longer
-    /// covered.
+    /// Waits for the ends of new processes, too. Stops waiting for the ends of processes that the session no
+    /// longer covers.
     pub(super) fn follow(&mut self, processes: &Processes) -> io::Result<()> {
         self.pidfds.retain(|pid, _| processes.get(*pid).is_some());
         for (pid, covered) in processes.iter() {

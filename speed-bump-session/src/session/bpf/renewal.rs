@@ -19,7 +19,7 @@ use speed_bump_abi::Control;
 
 use crate::{engine::bpf::switch::PolicySwitch, sys::clock::now, sys::priority, units::Nanos};
 
-/// How often doses are renewed.
+/// How often the thread renews doses.
 const RENEW_EVERY: Duration = Duration::from_millis(100);
 /// If nothing is delayed and the event loop has not come round for this long, we assume that the event loop
 /// hangs. The event loop may have much to read: a library with a million symbols.
@@ -43,7 +43,7 @@ pub(super) struct Renewal {
 struct Watch {
     switch: Arc<PolicySwitch>,
     came_round_ns: AtomicU64,
-    /// The total time for which doses were not renewed, in ns.
+    /// The total time for which nobody renewed doses, in ns.
     lapsed_ns: AtomicU64,
 }
 
@@ -71,7 +71,7 @@ impl Renewal {
         self.watch.renew();
     }
 
-    /// How long doses were not renewed since the last call, because the event loop did not come round.
+    /// How long nobody has renewed doses since the last call, because the event loop did not come round.
     pub(super) fn take_lapsed(&self) -> Nanos {
         Nanos(self.watch.lapsed_ns.swap(0, Ordering::Relaxed))
     }

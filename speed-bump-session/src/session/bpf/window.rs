@@ -63,7 +63,7 @@ impl Window {
         self.renewal.came_round();
     }
 
-    /// How long doses were not renewed since the last call, because the event loop did not come round.
+    /// How long nobody has renewed doses since the last call, because the event loop did not come round.
     pub(super) fn take_lapsed(&self) -> Nanos {
         self.renewal.take_lapsed()
     }

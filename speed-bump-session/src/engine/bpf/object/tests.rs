@@ -68,7 +68,7 @@ fn functions(program: &[bpf_insn]) -> BTreeMap<usize, (i32, BTreeSet<usize>)> {
     functions
 }
 
-/// The stack of a function and the deepest chain of functions that it calls. Each frame is rounded up as in
+/// The stack of a function and the deepest chain of functions that it calls. We round each frame up as in
 /// kernel/bpf/verifier.c (`check_max_stack_depth`).
 fn depth(functions: &BTreeMap<usize, (i32, BTreeSet<usize>)>, at: usize) -> i32 {
     let (own, calls) = &functions[&at];

@@ -10,7 +10,7 @@ use crate::{
     units::Pid,
 };
 
-/// All helpers that are no longer wanted.
+/// All helpers that we no longer want.
 #[derive(Debug, Default)]
 pub(in crate::session::bpf) struct GivenUp(Vec<OnItsWay>);
 

@@ -32,7 +32,7 @@ fn selected(module: &NativeModule<'_>, symbols: &[Symbol]) -> Vec<usize> {
     selected.filter(|(_, selection)| selection.winner.is_some()).map(|(at, _)| at).collect()
 }
 
-/// Tries each printed name of each symbol. Returns the number of names that were printed unchanged.
+/// Tries each printed name of each symbol. Returns the number of names that `list` prints unchanged.
 fn try_all(symbols: &[Symbol]) -> Result<usize, TestCaseError> {
     let mut plain = 0;
     for (at, symbol) in symbols.iter().enumerate() {
@@ -61,7 +61,7 @@ fn names_of_all_languages_select_what_they_were_printed_for() {
     let symbols: Vec<Symbol> = SYMBOLS.lines().filter(|line| !line.starts_with("# ")).map(symbol).collect();
     assert!(symbols.len() > 200, "{}", symbols.len());
     let plain = try_all(&symbols).unwrap();
-    // Nearly all names are printed unchanged.
+    // `list` prints nearly all names unchanged.
     let all: usize = symbols.iter().map(|symbol| symbol.candidates.len() + 1).sum();
     assert!(plain + 20 > all, "{plain} of {all}");
 }
