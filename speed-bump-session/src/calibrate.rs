@@ -297,8 +297,8 @@ impl Bench {
         Ok(true)
     }
 
-    /// For each stub, how much longer a call takes if the program only counts it, and if it is a trigger
-    /// without a spin.
+    /// For each stub, how much longer a call takes: first if the program only counts it, and then if it is a
+    /// trigger without a spin.
     fn without_spin(&mut self) -> Result<Vec<(u64, u64)>, CalibrateError> {
         let unselected = self.sweeps(FunctionEntry::NONE, Nanos(0))?;
         // The floor is the cost of a trigger that need not spin, because its delay is below the overhead.

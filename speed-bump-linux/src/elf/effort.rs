@@ -116,7 +116,7 @@ impl Effort {
         if is_over { Err(Exhausted::Over) } else { Ok(()) }
     }
 
-    /// Takes bytes from those that are left for checksums.
+    /// Takes bytes from the bytes that are left for checksums.
     pub(super) fn take_checked(&self, bytes: u64) -> Result<(), Exhausted> {
         let less = |left: u64| left.checked_sub(bytes);
         let taken = self.0.unchecked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);

@@ -96,7 +96,7 @@ pub enum ElfErrorKind {
     Sparse {
         /// The table that exceeds the limit.
         what: &'static str,
-        /// The total size of this table and those before it, in bytes.
+        /// The total size of this table and of the tables before it, in bytes.
         size: u64,
         /// The limit in bytes.
         limit: u64,

@@ -55,7 +55,7 @@ fn unpacked_size(packed: &[u8]) -> Option<u64> {
             0 => return (!overflows_footer(packed.get(position..)?)).then_some(total),
             size => (usize::from(*size) + 1) * 4,
         };
-        // We accept only one filter: a second one would unpack the output of the first.
+        // We accept only one filter: a second one would unpack the output of the first one.
         if packed.get(position + 1)? & 3 != 0 {
             return None;
         }

@@ -94,7 +94,7 @@ impl TaskOffsets {
     /// the same result.
     pub fn read() -> Result<Self, TaskOffsetsError> {
         static READ: Mutex<Option<TaskOffsets>> = Mutex::new(None);
-        // If two threads call this at the same time, the second waits for the first.
+        // If two threads call this at the same time, the second thread waits for the first one.
         let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = *read {
             return Ok(known);

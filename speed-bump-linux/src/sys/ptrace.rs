@@ -199,7 +199,7 @@ impl Tracee {
     /// Leaves the thread stopped together with its process, until someone continues the process.
     ///
     /// # Errors
-    /// `EIO` if the process is not stopped, `ESRCH` if the thread was killed.
+    /// `EIO` if the process is not stopped, `ESRCH` if someone killed the thread.
     pub fn stay_stopped(&self) -> io::Result<()> {
         request(PTRACE_LISTEN, self.thread, 0, 0)
     }

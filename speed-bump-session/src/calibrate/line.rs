@@ -17,7 +17,7 @@ pub(super) struct Group {
     pub rest: u64,
 }
 
-/// The line through the groups. Leaves out a group that is not colder than those before.
+/// The line through the groups. Leaves out a group that is not colder than the groups before it.
 pub(super) fn line(groups: [Group; GROUPS]) -> Coldness {
     let [warm, colder @ ..] = groups;
     let mut coldness =

@@ -30,8 +30,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub(super) enum Came {
     /// The process is stopped at its entry point.
     ToEntry(Process, Tracee),
-    /// The process runs, and we no longer trace it: it was past its entry point, or we could not stop it
-    /// there.
+    /// The process runs, and we no longer trace it: the process was past its entry point, or we could not
+    /// stop it there.
     Past(String),
     /// The process runs, and we no longer trace it: it need not stop, or we gave up.
     Left,

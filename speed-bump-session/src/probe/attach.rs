@@ -149,8 +149,8 @@ impl Drop for Attachment {
 /// Attaches sites to one process. `process` is the number of the process in the session; it becomes part of
 /// every cookie.
 ///
-/// Returns the sites that the kernel refuses, and attaches the others. Calls `at_work` after each link: with
-/// many links, an old kernel takes so long that the caller would seem to hang.
+/// Returns the sites that the kernel refuses, and attaches all other sites. Calls `at_work` after each link:
+/// with many links, an old kernel takes so long that the caller would seem to hang.
 ///
 /// # Errors
 /// We can attach nothing at all. We have detached again what we had attached.

@@ -7,8 +7,8 @@ use speed_bump_abi::{FunctionStats, Histogram, times::FunctionTimes};
 use super::known::{FunctionId, KnownFunctions};
 use crate::{probe::plan::SelectedFunction, stats::median::median, units::Nanos};
 
-/// Counters by function, read while calls went on. Each counter is exact, but a call during the reading may
-/// be in the counters of one function and not yet in those of another.
+/// Counters by function, read while calls went on. Each counter is exact. But if a call happens during the
+/// reading, the counters of one function may include it, and the counters of another function may not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// When reading began (`CLOCK_MONOTONIC`). The counters include all calls that had returned by then.

@@ -134,7 +134,7 @@ fn what_others_could_have_put_there_is_not_used() {
     let text = fs::read(&path).unwrap();
     fs::write(&path, vec![b' '; file::MAX_BYTES as usize + 1]).unwrap();
     assert_eq!(why(), "costs.json has more than 65536 bytes");
-    // We do not follow a link, and do not wait for a pipe. Writing replaces either by a file.
+    // We do not follow a link, and do not wait for a pipe. Writing replaces a link or a pipe by a file.
     let elsewhere = folder.path().join("elsewhere");
     fs::write(&elsewhere, &text).unwrap();
     fs::remove_file(&path).unwrap();

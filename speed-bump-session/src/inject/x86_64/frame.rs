@@ -9,7 +9,7 @@ use crate::{sys::ptrace::Registers, units::VirtualAddress};
 const RED_ZONE: u64 = 128;
 /// The size of `struct ucontext` with the kernel's 8 bytes of signal mask.
 const CONTEXT_BYTES: usize = 304;
-/// The number of bytes after the context for data. Calls get pointers to this data.
+/// The number of bytes for data, after the context. Calls get pointers to this data.
 const SCRATCH_BYTES: u64 = 128;
 /// The offset of `fpx_sw_bytes` in the FXSAVE area. These bytes describe the state after this area. In
 /// `NT_X86_XSTATE`, the features are at this offset.
@@ -22,7 +22,7 @@ const UC_SIGCONTEXT_SS: u64 = 2;
 /// An invalid mode of `sigaltstack`: the kernel then leaves the alternative stack as it is.
 const LEAVE_ALTERNATIVE_STACK: u64 = 0x40;
 
-/// If a call has one of these results, the kernel repeats the call if no handler runs
+/// If a call has one of these results and no handler runs, the kernel repeats the call
 /// (include/linux/errno.h).
 const ERESTARTSYS: i64 = -512;
 const ERESTARTNOINTR: i64 = -513;

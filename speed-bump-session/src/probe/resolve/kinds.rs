@@ -75,8 +75,9 @@ impl View {
     }
 }
 
-/// Decides the kinds of lines. If the module part is an absolute path, the line is native if one of these
-/// processes sees an ELF file there. Returns `None` if a line depends on that, and there are no processes.
+/// Decides the kinds of lines. If the module part is an absolute path, the files decide: the line is native
+/// if one of these processes sees an ELF file at this path. Returns `None` if a line depends on that, and
+/// there are no processes.
 pub(crate) fn decide<'p>(
     parsed: ParsedTargets,
     processes: impl IntoIterator<Item = &'p Process>,

@@ -315,7 +315,7 @@ fn reached(process: &Process, file: &ProbeFile) -> Option<PathBuf> {
 }
 
 /// The addresses that the module may find for each symbol. If several symbols have one name, the module takes
-/// the exported one, next the one of the default version, and then the first.
+/// the exported one, next the symbol of the default version, and then the first symbol.
 struct Leads<'t>(BTreeMap<&'t str, (Rank, Vec<VirtualAddress>)>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,4 +1,4 @@
-//! Sites on AArch64: always the entry. These kernels simulate a few instructions and single-step the others.
+//! Sites on AArch64: always the entry. These kernels simulate a few instructions and single-step all others.
 //! None of the simulated instructions is common at the start of a function. To choose better we need a
 //! machine to measure on.
 

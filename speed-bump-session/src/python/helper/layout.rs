@@ -53,7 +53,7 @@ impl Room {
 /// Offsets from the start of the block, and sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Two places for selectors: the helper may still read one while we write the other.
+    /// Two places for selectors: the helper may still read one selector while we write the other one.
     pub selectors: [u64; 2],
     /// The size of each place in bytes.
     pub selector_room: u64,

@@ -31,7 +31,7 @@ pub(super) fn check_reach(resolver: &Resolver, roots: &[(Process, Plan)]) -> Res
 /// Checks that a covered process has the breakpoints of its probes.
 ///
 /// # Errors
-/// [`SessionError::NotInPlace`] if one is missing. All probes stay attached.
+/// [`SessionError::NotInPlace`] if a breakpoint is missing. All probes stay attached.
 pub(super) fn check_in_place(
     pid: Pid,
     processes: &Processes,

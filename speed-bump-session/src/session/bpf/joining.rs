@@ -1,5 +1,5 @@
 //! Loads helpers into processes that the session already covers: children that execute an interpreter, and
-//! programs that map one late.
+//! programs that map an interpreter late.
 //!
 //! An interpreter that the process has just mapped may not be ready for the helper. So we try to load the
 //! helper for a few seconds.

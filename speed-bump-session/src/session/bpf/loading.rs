@@ -112,7 +112,7 @@ pub(super) fn load(
         });
     }
     let for_ranges = in_helper.then_some(capacity::HELPERS_FUNCTIONS);
-    // The indices of helpers come after those that BPF programs count.
+    // The indices of helpers come after the indices that BPF programs count.
     let first = object.map_or(0, |object| object.capacity.functions);
     let functions = FunctionTable::new(first, for_ranges, capacity::room_for_names(roots));
     let doses: Box<dyn Engine> = match (engine.as_ref().map(BpfDoses::new), &signals) {

@@ -206,8 +206,8 @@ pub(super) fn way_ns(costs: &CostTable, site: &PlannedSite) -> u32 {
     let overhead = |kind| overhead_ns(costs, kind);
     match site.timing {
         Timing::NotAsked | Timing::Impossible(_) => 0,
-        // The call leaves the kernel on the optimised path, and its end enters through a breakpoint. Each of
-        // the two takes half of the overhead of a probe of its kind.
+        // At the start of the call, the thread leaves the kernel on the optimised path. At the end of the
+        // call, it enters the kernel through a breakpoint. So we add half of the overhead of each kind.
         Timing::Exits(_) if site.kind == SiteKind::Nop5 => {
             (overhead(SiteKind::Nop5) / 2).saturating_add(overhead(SiteKind::Nop) / 2).max(1)
         }
