@@ -135,7 +135,7 @@ impl State {
         self.duration
     }
 
-    /// The process that reports name: the first one on the command line.
+    /// The process whose PID is in reports: the first process on the command line.
     pub(super) fn root(&self) -> Pid {
         self.roots.first().copied().unwrap_or_else(Pid::own)
     }

@@ -68,8 +68,8 @@ fn functions(program: &[bpf_insn]) -> BTreeMap<usize, (i32, BTreeSet<usize>)> {
     functions
 }
 
-/// The stack of a function and the deepest chain of functions that it calls. We round each frame up as in
-/// kernel/bpf/verifier.c (`check_max_stack_depth`).
+/// How much stack a function needs together with the deepest chain of functions that it calls. We round each
+/// frame up as in kernel/bpf/verifier.c (`check_max_stack_depth`).
 fn depth(functions: &BTreeMap<usize, (i32, BTreeSet<usize>)>, at: usize) -> i32 {
     let (own, calls) = &functions[&at];
     let below = calls.iter().map(|called| depth(functions, *called)).max().unwrap_or(0);
