@@ -17,6 +17,7 @@ mod pace;
 pub(super) mod replay;
 mod scarce;
 pub mod sentence;
+mod steps;
 pub mod thread;
 pub mod validity;
 pub mod verdict;

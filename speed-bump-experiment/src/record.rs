@@ -2,6 +2,7 @@
 
 mod around;
 mod compared;
+mod inner_unit;
 mod load_change;
 mod metrics;
 mod origin;
@@ -22,6 +23,7 @@ use super::analysis::{
 use crate::{TargetKind, demangle::for_people, units::Nanos};
 pub use around::{Around, ThreadTime};
 pub use compared::By;
+pub use inner_unit::{InnerUnit, StepsOfUnits};
 pub use load_change::LoadChange;
 pub use metrics::{MetricReading, Quantiles, Quantity};
 pub use origin::Origin;
@@ -76,6 +78,9 @@ pub struct Measured {
     pub rules: Rules,
     /// The unit of work.
     pub unit: Unit,
+    /// The longer unit, if the units are steps inside of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner_unit: Option<InnerUnit>,
     /// Names of the further metrics, as on the command line and in slices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<String>,

@@ -50,6 +50,8 @@ pub struct Options {
     pub total: Duration,
     /// The measured time of a slice; `None`: chosen from the pace of units.
     pub slice: Option<Duration>,
+    /// The shortest chip, if units are steps of longer ones, which do not come evenly.
+    pub shortest_chip: Option<Duration>,
     /// How functions are grouped, if groups are delayed together.
     pub group: Option<GroupBy>,
     /// The doses of functions, as shares of a unit's time; none: as the bound on the slow-down allows.
@@ -89,6 +91,7 @@ impl Options {
         Self {
             total,
             slice: None,
+            shortest_chip: None,
             group: None,
             doses: Vec::new(),
             longest_call: None,

@@ -347,13 +347,16 @@ pub(crate) fn faster(design: &design::Design, factors: &[Factor]) -> Option<Stri
 
 /// Puts the service's own code before libraries and native code. In each, functions that matter come first,
 /// and then the others, by worth: the estimate of a function that left the test after a few slices can exceed
-/// those of functions that matter, by chance.
+/// those of functions that matter, by chance. Undecided ones go by the most that they may be worth.
 fn rank(factors: &mut [Factor]) {
     let place = |of: &Factor| {
         let is_dismissed = of.verdict == Verdict::Dismissed;
         (is_dismissed, of.kind == FactorKind::Group, of.origin, of.verdict != Verdict::Matters)
     };
-    let worth = |of: &Factor| of.worth.unwrap_or(-1.0);
+    let worth = |of: &Factor| {
+        let worth = if of.verdict == Verdict::Undecided { of.worth_high } else { of.worth };
+        worth.unwrap_or(-1.0)
+    };
     let own = |of: &Factor| of.own_ns_per_unit.unwrap_or(0.0);
     factors.sort_by(|a, b| {
         (place(a).cmp(&place(b)))

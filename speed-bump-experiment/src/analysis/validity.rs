@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{failed::more_failed, load, pace::is_slower};
+use super::{failed::more_failed, load, pace::is_slower, steps};
 use crate::{
     TargetKind,
     chips::design::Design,
@@ -108,11 +108,17 @@ pub fn validity(measured: &Measured, design: Option<&Design>) -> Validity {
     for text in &measured.missed_calls {
         fatal(true, format!("calls were missed, so that neither counts nor times are whole: {text}"));
     }
+    if let Some(inner) = &measured.inner_unit {
+        fatal(inner.is_changed(), steps::changed(inner, &measured.unit));
+    }
     let mut tell = |is: bool, text: String| {
         if is {
             problems.push(Problem { fatal: false, text });
         }
     };
+    if let Some(inner) = measured.inner_unit.as_ref().filter(|inner| !inner.is_changed()) {
+        tell(true, steps::counted(inner, &measured.unit));
+    }
     let delivered_over_asked = delivered_over_asked(measured);
     if let Some(ratio) = delivered_over_asked {
         let off = (ratio - 1.0).abs() > OFF;

@@ -13,7 +13,7 @@ pub use super::verdict::{Estimated, Rules, Verdict};
 use super::{
     draw::{Budget, Known, chances, draw},
     influence::Counts,
-    regression::best_fit,
+    regression::{FarOff, best_fit},
 };
 use fits::{alone, estimated, widened};
 
@@ -133,6 +133,8 @@ pub struct Design {
     quantile: Option<(f64, f64)>,
     /// How long a unit lasts without delays, in ns; `None` if latencies are not compared.
     latency: Option<f64>,
+    /// The weight of chips that are far off.
+    far_off: FarOff,
     /// The largest dose of one thread in any chip so far.
     tried: f64,
     /// The number of chips in the first turn; `None` while it lasts.
@@ -158,6 +160,7 @@ impl Design {
             units: Vec::new(),
             quantile: None,
             latency: None,
+            far_off: FarOff::Less,
             tried: 0.0,
             next_estimate: Self::FIRST_ESTIMATE,
         }
@@ -173,6 +176,12 @@ impl Design {
     #[must_use]
     pub fn with_latency(self, latency: Option<f64>) -> Self {
         Self { latency, ..self }
+    }
+
+    /// Gives chips that are far off this weight.
+    #[must_use]
+    pub fn with_far_off(self, far_off: FarOff) -> Self {
+        Self { far_off, ..self }
     }
 
     /// What is known of each function.

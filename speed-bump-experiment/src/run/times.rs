@@ -54,6 +54,7 @@ impl Times {
     pub(super) fn new(options: &Options, pace: Pace) -> Self {
         let Pace { unit, under_way } = pace;
         let shortest = if options.quick { SHORTEST } else { SHORTEST_OF_SLOW };
+        let shortest = options.shortest_chip.unwrap_or_default().max(shortest);
         let responses = RESPONSES * under_way.unwrap_or(0.0) * unit;
         let total = Nanos::from(options.total).0 as f64;
         let units = (total / WANTED_CHIPS / unit).clamp(MIN_UNITS, UNITS);

@@ -39,6 +39,7 @@ pub fn record(unit: f64, functions: &[(String, Function, f64)], seed: u64) -> Me
         command: vec!["speed-bump-ebpf".to_owned(), "sweep".to_owned()],
         rules: Rules { worth: 0.01, threshold: 0.1, max_slowdown: 0.2, min_chips: 0, closed_loop: true },
         unit: Unit { name: "request".to_owned(), source: "--progress */app.py:handle".to_owned() },
+        inner_unit: None,
         metrics: Vec::new(),
         by: By::Throughput,
         candidates: functions.iter().map(candidate).collect(),

@@ -12,7 +12,7 @@ use std::{
 use super::{
     load_command::LoadSeen,
     metric::{Metrics, Reading},
-    record::{Candidate, Census, Origin},
+    record::{Candidate, Census, InnerUnit, Origin},
     subject::{Counts, Run, Sample, Subject, SubjectError},
 };
 use crate::{
@@ -77,6 +77,11 @@ impl<'a> Live<'a> {
         })?;
         let doses = BTreeMap::new();
         Ok(Self { handle, quit, metrics, functions, doses, dosed, told: false, load: None, expiry })
+    }
+
+    /// The longer unit, if units are steps inside of it.
+    pub(crate) fn inner_unit(&self) -> Option<InnerUnit> {
+        self.metrics.unit.inner_unit()
     }
 
     /// The same service, whose load this command makes.
@@ -235,8 +240,8 @@ pub(crate) struct ForMetrics<'a> {
     pub targets: &'a [TargetIndex],
     /// The one whose calls are the units.
     pub unit: Option<TargetIndex>,
-    /// Whether functions of the unit's target are candidates nevertheless.
-    pub tries_unit: bool,
+    /// Those whose functions are candidates nevertheless.
+    pub tried: [Option<TargetIndex>; 2],
 }
 
 /// The counts between two snapshots of a session that times calls, during `units` units. Floors come from its
@@ -268,7 +273,7 @@ pub(crate) fn counted(
             if is_unit && stats.calls > most.map_or(0, |(calls, _)| calls) {
                 most = Some((stats.calls, function));
             }
-            if !(is_unit && metrics.tries_unit) {
+            if !metrics.tried.contains(&Some(function.target)) {
                 continue;
             }
         }

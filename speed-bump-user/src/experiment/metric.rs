@@ -10,11 +10,12 @@ pub(super) mod page;
 pub(crate) mod prometheus;
 pub(crate) mod requests;
 pub mod sockets;
+pub(crate) mod steps;
 
 use std::{fmt, io};
 
 use super::{
-    record::{By, Quantity},
+    record::{By, InnerUnit, Quantity},
     subject::Run,
 };
 use crate::{
@@ -43,6 +44,11 @@ pub(crate) trait Metric: fmt::Debug {
 
     /// The target whose calls are the units, if units are calls.
     fn target(&self) -> Option<TargetIndex> {
+        None
+    }
+
+    /// The target whose calls are the longer units, if units are steps inside of calls.
+    fn longer_target(&self) -> Option<TargetIndex> {
         None
     }
 
@@ -88,6 +94,11 @@ pub(crate) trait Metric: fmt::Debug {
 
     /// Whether this thread did units; `None` if the metric does not know.
     fn is_done_in(&self, _thread: Pid) -> Option<bool> {
+        None
+    }
+
+    /// The longer unit, if units are steps inside of it.
+    fn inner_unit(&self) -> Option<InnerUnit> {
         None
     }
 

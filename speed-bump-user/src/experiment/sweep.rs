@@ -12,6 +12,7 @@ mod chosen_unit;
 mod clients;
 mod error;
 mod find;
+mod inner_unit;
 mod load;
 mod observer;
 mod options;
@@ -19,6 +20,7 @@ mod outlook;
 mod sampled;
 mod session;
 mod sharing;
+mod steps;
 mod unit;
 
 use std::time::{Duration, Instant};
@@ -34,6 +36,7 @@ use super::{
 use crate::{
     prepare::PrepareError,
     probe::resolve::KnownFunctions,
+    sampling::profile::Profile,
     session::{handle::Handle, quit::Quit},
     sys::clock::now,
     units::{Nanos, Pid},
@@ -165,6 +168,9 @@ impl Context<'_> {
             let asked = Asked::new(&counted, profile);
             attribution::take_out_waits(&mut counted, profile, &asked);
             waits = Some(attribution::waits(&asked, profile, &of_units));
+            if let Some(chosen) = self.steps_of_named(&seen, &counted, profile, &units) {
+                chosen.count(&mut units, &mut counted, observer);
+            }
         }
         if let Some(found) = &found {
             found.complete(&mut counted);
@@ -173,7 +179,27 @@ impl Context<'_> {
         measured.rules.closed_loop |= clients::are_none(self.processes, options.children, waits.as_deref());
         measured.waits = waits.unwrap_or_default();
         measured.sampling = found.as_ref().map(Found::record);
+        measured.inner_unit = units.metrics.unit.inner_unit();
+        if let (Some(_), Some(sampling)) = (&measured.inner_unit, &mut measured.sampling) {
+            // It is of the longer units, of which sampling saw a few.
+            sampling.time_per_unit_ns = None;
+        }
         Ok(Prepared { load, units, guards, session, counted, seen, measured })
+    }
+
+    /// Steps to count in place of long units, if the user named functions: then they are among these.
+    fn steps_of_named(
+        &self,
+        seen: &Seen,
+        counted: &Counted,
+        profile: &Profile,
+        units: &Units,
+    ) -> Option<inner_unit::Chosen> {
+        let name = begin::unit_name(units, counted);
+        let unit = counted.progress.as_ref();
+        let longer =
+            inner_unit::Longer { name: &name, unit, under_way: seen.under_way, time: self.options.time };
+        seen.polls.choose(&seen.steps, profile, longer)
     }
 
     /// `sweep of process 4711, for 120s in all`. Printed before files are read.
@@ -215,6 +241,7 @@ impl Context<'_> {
         let mut measured = run::run(&mut subject, &options, measured, &mut |measured, now| {
             observer.slice(measured, now, &handle);
         });
+        measured.inner_unit = subject.inner_unit();
         let (around, threads) = before.until_now(children);
         (measured.around, measured.threads) = (Some(around), threads);
         measured.missed_calls = missed_calls(seen.missed_calls, &handle);
@@ -236,6 +263,7 @@ impl Context<'_> {
         Ok(run::Options {
             total: time_left(options.time, took)?,
             slice: options.slice,
+            shortest_chip: units.shortest_chip,
             group: options.group,
             doses: options.doses.clone(),
             record: options.record,

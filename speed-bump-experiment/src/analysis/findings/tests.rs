@@ -7,11 +7,14 @@ fn what_is_shown_comes_before_what_chance_estimates_higher() {
     let record = testing::measured(&[("f", function, 100)]);
     let factor = |name: &str, verdict, worth| {
         let factor = Factor::for_candidate(&record, &record.candidates[0]);
-        Factor { name: name.to_owned(), verdict, worth: Some(worth), ..factor }
+        Factor { name: name.to_owned(), verdict, worth: Some(worth), worth_high: Some(worth), ..factor }
     };
     let group = Factor { kind: FactorKind::Group, ..factor("both", Verdict::Matters, 0.9) };
+    // It may be worth more than all others.
+    let wide = Factor { worth_high: Some(0.5), ..factor("wide", Verdict::Undecided, 0.01) };
     let mut factors = [
         factor("decided early", Verdict::Undecided, 0.08),
+        wide,
         factor("most", Verdict::Matters, 0.04),
         factor("dismissed", Verdict::Dismissed, 0.0),
         factor("hidden", Verdict::DoesNotMatter, 0.01),
@@ -20,5 +23,5 @@ fn what_is_shown_comes_before_what_chance_estimates_higher() {
     ];
     rank(&mut factors);
     let names = factors.each_ref().map(|of| of.name.as_str());
-    assert_eq!(names, ["most", "some", "decided early", "hidden", "both", "dismissed"]);
+    assert_eq!(names, ["most", "some", "wide", "decided early", "hidden", "both", "dismissed"]);
 }

@@ -137,7 +137,7 @@ impl Design {
     /// units, and the next has them beside its own. So chips weigh by their units then, as they do in the
     /// quantile of all units.
     pub(super) fn fitting(&self) -> Fitting<'_> {
-        let far_off = if self.quantile.is_some() { FarOff::AsOthers } else { FarOff::Less };
+        let far_off = if self.quantile.is_some() { FarOff::AsOthers } else { self.far_off };
         let lags = self.lags();
         let units = if self.quantile.is_some() || lags > 0 { &self.units[..] } else { &[] };
         Fitting { far_off, lags, units }

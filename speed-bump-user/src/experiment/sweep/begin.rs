@@ -9,6 +9,7 @@ use crate::{
         live::Counted,
         record::{Measured, Rules, SCHEMA, Unit, Versions},
     },
+    probe::plan::SelectedFunction,
     units::Nanos,
 };
 
@@ -33,7 +34,7 @@ pub(super) fn time_left(time: Duration, took: Duration) -> Result<Duration, Swee
 
 /// The record before its first slice.
 pub(super) fn begin(options: &Options, units: &Units, counted: &Counted) -> Result<Measured, SweepError> {
-    let Counted { candidates, census, progress, .. } = counted;
+    let Counted { candidates, census, .. } = counted;
     if census.units <= 0.0 {
         let seconds = (census.end_ns.0 - census.start_ns.0) / 1_000_000_000;
         return Err(SweepError::NoUnits { unit: units.source.clone(), seconds });
@@ -42,13 +43,7 @@ pub(super) fn begin(options: &Options, units: &Units, counted: &Counted) -> Resu
         return Err(SweepError::NotCalled);
     }
     let unit = &units.metrics.unit;
-    let name = match progress {
-        Some(function) => {
-            let file = function.file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-            format!("call of {} ({file})", function.name)
-        }
-        None => unit.unit().unwrap_or_default().to_owned(),
-    };
+    let name = unit_name(units, counted);
     Ok(Measured {
         schema: SCHEMA.to_owned(),
         seed: options.seed.unwrap_or_else(seed),
@@ -68,6 +63,7 @@ pub(super) fn begin(options: &Options, units: &Units, counted: &Counted) -> Resu
             closed_loop: options.closed_loop || unit.is_of_runs(),
         },
         unit: Unit { name, source: units.source.clone() },
+        inner_unit: None,
         metrics: units.further.clone(),
         by: unit.by(),
         candidates: candidates.clone(),
@@ -87,6 +83,20 @@ pub(super) fn begin(options: &Options, units: &Units, counted: &Counted) -> Resu
         invalid: None,
         guard: None,
     })
+}
+
+/// The name of the unit: `call of handle (app.py)`, or what its metric counts.
+pub(super) fn unit_name(units: &Units, counted: &Counted) -> String {
+    match &counted.progress {
+        Some(function) => call_of(function),
+        None => units.metrics.unit.unit().unwrap_or_default().to_owned(),
+    }
+}
+
+/// `call of handle (app.py)`.
+pub(super) fn call_of(function: &SelectedFunction) -> String {
+    let file = function.file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    format!("call of {} ({file})", function.name)
 }
 
 /// A new seed each time.

@@ -4,6 +4,7 @@ use std::{io, time::Duration};
 
 use super::{
     error::SweepError,
+    inner_unit,
     observer::{Observer, Step},
     session::{Context, Notices, SweepSession},
     sharing::Seen,
@@ -11,6 +12,7 @@ use super::{
 };
 use crate::{
     experiment::{
+        guard::Condition,
         live::{Counted, ForMetrics, counted, wait_until},
         metric::{Metrics, Reading},
         record::By,
@@ -33,8 +35,10 @@ const EARLIEST_END: Nanos = Nanos(1_000_000_000);
 const CHECK_EVERY: Nanos = Nanos(200_000_000);
 /// Enough calls of each function, and enough units.
 const ENOUGH: u64 = 8;
-/// It takes at most this part, if no unit is done.
+/// It takes at most this part, if no unit was observed from its beginning to its end.
 const LONGEST_CENSUS: f64 = 0.16;
+/// It takes at most this part, if no unit is done.
+const LONGEST_WITHOUT_UNIT: f64 = 0.25;
 /// How often to poll whether a run of a benchmark has ended.
 const RUN_ENDS: Nanos = Nanos(10_000_000);
 /// How often to read which threads do units.
@@ -71,7 +75,7 @@ pub(super) fn count(
     let timed = if times { " and timing" } else { "" };
     let system = SweepError::system("cannot read the counters");
     units.open()?;
-    let of_targets = session.places.get(..units.targets()).unwrap_or_default();
+    let of_targets = session.places.get(..units.counted_targets()).unwrap_or_default();
     let (metrics, source) = (&mut units.metrics, &units.source);
     metrics.begin(handle.controls(), of_targets).map_err(&system)?;
     context.wait_for_units(&mut *metrics.unit, source, Some(handle), observer)?;
@@ -91,8 +95,13 @@ pub(super) fn count(
     } else {
         let end = now() + Nanos::from(time);
         if samples {
+            let mut next_poll = now();
             let go_on = || {
                 seen.add_callers(handle, target);
+                if now() >= next_poll {
+                    seen.polls.read(handle, metrics);
+                    next_poll = now() + CALLERS;
+                }
                 !quit.is_asked()
             };
             // Without it, the report has less about threads.
@@ -119,10 +128,24 @@ pub(super) fn count(
     }
     let (mut later, mut after) = look(handle, metrics).map_err(&system)?;
     // A unit may take longer.
-    let latest = earlier.at + Nanos::from(longest_census(options.time));
-    while after.units == before.units && now() < latest && !runs {
+    let until = |part: f64| earlier.at + Nanos::from(options.time.mul_f64(part).max(time));
+    loop {
+        let is_without_unit = after.units == before.units;
+        let latest = if is_without_unit {
+            until(LONGEST_WITHOUT_UNIT)
+        } else if seen.polls.need_time() {
+            until(LONGEST_CENSUS)
+        } else {
+            break;
+        };
+        if runs || now() >= latest {
+            break;
+        }
         wait_until(handle, quit, latest.min(now() + CALLERS)).map_err(ended)?;
         (later, after) = look(handle, metrics).map_err(&system)?;
+        if samples {
+            seen.polls.add(&later, &after);
+        }
     }
     let report = handle.report();
     let warnings = report.iter().flat_map(|report| &report.warnings);
@@ -134,13 +157,21 @@ pub(super) fn count(
         let (before, after) = (before.units, after.units);
         return Err(SweepError::JumpedBack { unit: source.clone(), before, after });
     }
+    let span = Nanos(later.at.0.saturating_sub(earlier.at.0));
+    let idle = after.idle.zip(before.idle).map(|(after, before)| after - before);
+    let is_bound = options.guards.iter().any(|guard| matches!(guard, Condition::Own(_)));
+    let by = metrics.unit.by();
+    if samples && !runs && !is_bound && inner_unit::may_be(by, idle, span, options.closed_loop) {
+        seen.steps = inner_unit::countable(&later.since(&earlier), &targets, metrics.unit.target());
+    }
     // Little's law.
     let latency = after.latency.zip(before.latency).map(|(after, before)| after - before);
-    seen.under_way = latency.map(|latency| latency / later.at.0.saturating_sub(earlier.at.0).max(1) as f64);
+    seen.under_way = latency.map(|latency| latency / span.0.max(1) as f64);
     // The function of the unit takes time as others do, and is tried as they are. One that was named is not
     // among those that the user wants tried.
     let tries_unit = !samples && metrics.unit.by() == By::Throughput;
-    let metrics = ForMetrics { targets: of_targets, unit: target, tries_unit };
+    let tried = [metrics.unit.target(), metrics.unit.longer_target()].map(|of| of.filter(|_| tries_unit));
+    let metrics = ForMetrics { targets: of_targets, unit: target, tried };
     let counted = counted(&earlier, &later, units, &targets, metrics, report.as_ref());
     Ok((counted, seen, session))
 }
@@ -176,9 +207,4 @@ fn run_once(handle: &Handle, quit: &Quit, metrics: &mut Metrics, ends: Nanos) ->
 
 fn census_time(time: Duration) -> Duration {
     time.mul_f64(CENSUS).max(MIN_CENSUS)
-}
-
-/// Waits while no unit is done.
-fn longest_census(time: Duration) -> Duration {
-    time.mul_f64(LONGEST_CENSUS).max(census_time(time))
 }

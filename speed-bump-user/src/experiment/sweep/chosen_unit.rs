@@ -49,13 +49,18 @@ pub(super) fn counting_time(time: Duration) -> Duration {
     Duration::from_secs_f64((CALLS / min_rate(time)).clamp(least.as_secs_f64(), most.as_secs_f64()))
 }
 
-/// The first of them that is called repeatedly, by the counts of a session, for a sweep that takes so long:
-/// its line of a targets file, and what the report says of the choice.
-pub(super) fn choose(
-    outermost: &[FunctionSeen],
-    counted: &Counted,
-    time: Duration,
-) -> Option<(String, String)> {
+/// The unit that was chosen.
+pub(super) struct ChosenUnit {
+    /// Its line of a targets file.
+    pub(super) line: String,
+    /// What the report says of the choice.
+    pub(super) said: String,
+    /// Calls per second.
+    pub(super) rate: f64,
+}
+
+/// The first of them that is called repeatedly, by the counts of a session, for a sweep that takes so long.
+pub(super) fn choose(outermost: &[FunctionSeen], counted: &Counted, time: Duration) -> Option<ChosenUnit> {
     let min_rate = min_rate(time);
     let span = (counted.census.end_ns.0 - counted.census.start_ns.0) as f64 / 1e9;
     let rate = |candidate: &&Candidate| candidate.calls as f64 / span;
@@ -73,5 +78,5 @@ pub(super) fn choose(
         place(&candidate.file, candidate.line),
         if rate < 10.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
     );
-    Some((line, said))
+    Some(ChosenUnit { line, said, rate })
 }

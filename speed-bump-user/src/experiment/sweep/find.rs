@@ -9,6 +9,7 @@ use super::{
     options::Options,
     sampled::{BRIEF, Found, is_of, lines, units_done},
     session::{Context, Notices, SweepSession},
+    steps,
     unit::Units,
 };
 use crate::{
@@ -117,6 +118,7 @@ pub(super) fn find(
         }
     }
     let session = ask_by_caller(context, &units, &mut found, session, observer)?;
+    let session = steps::count_steps(context, &mut units, &found, session, observer)?;
     Ok(Choice { units, targets: found.targets(), found, session })
 }
 

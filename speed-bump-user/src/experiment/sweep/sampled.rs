@@ -6,10 +6,12 @@ use super::{
     attribution::{Time, attributed},
     by_caller::{self, ByCaller},
     choose::{Chosen, Code},
-    chosen_unit,
+    chosen_unit::{self, ChosenUnit},
     error::SweepError,
+    inner_unit,
     observer::{Observer, Step},
     session::Context,
+    steps,
 };
 use crate::{
     experiment::{
@@ -63,8 +65,8 @@ pub(super) struct Found {
     left_out: Vec<(FunctionSeen, f64, Nanos, String)>,
     /// Time per unit during sampling.
     time_per_unit: Option<f64>,
-    /// The unit, if sampling chose it.
-    unit: Option<String>,
+    /// What the report says of the unit, if sampling chose it, and its calls per second.
+    unit: Option<(String, f64)>,
     /// The cost of traps of the chosen native functions, as a share of a processor.
     traps: f64,
 }
@@ -288,14 +290,26 @@ impl Found {
         counted: &Counted,
         time: Duration,
     ) -> Option<String> {
-        let (line, said) = chosen_unit::choose(outermost, counted, time)?;
-        self.unit = Some(said);
+        let ChosenUnit { line, said, rate } = chosen_unit::choose(outermost, counted, time)?;
+        self.unit = Some((said, rate));
         Some(line)
     }
 
     /// The chosen unit.
     pub(super) fn unit(&self) -> Option<&str> {
-        self.unit.as_deref()
+        self.unit.as_ref().map(|(said, _)| said.as_str())
+    }
+
+    /// Whether units take long, or are not known to be short, for a sweep that takes so long.
+    pub(super) fn has_long_units(&self, time: Duration) -> bool {
+        let chosen = self.unit.as_ref().map(|(_, rate)| 1e9 / rate);
+        chosen.or(self.time_per_unit).is_none_or(|unit| inner_unit::is_long(unit, time))
+    }
+
+    /// Lines for functions whose calls may be steps inside of units, beside the chosen functions. `units`:
+    /// functions whose calls are units.
+    pub(super) fn may_be_steps(&self, units: &[SelectedFunction]) -> Vec<String> {
+        steps::may_be_steps(&self.profile, &self.code, units, &self.chosen)
     }
 
     /// Adds results of sampling to the counts: own times of functions that could not be timed, and the
@@ -389,7 +403,7 @@ impl Found {
             cost: profile.own_cost.0 as f64 / profile.span.0.max(1) as f64,
             time_per_unit_ns: self.time_per_unit,
             slowdown: None,
-            unit: self.unit.clone(),
+            unit: self.unit().map(str::to_owned),
             remarks: remarks.collect(),
         }
     }

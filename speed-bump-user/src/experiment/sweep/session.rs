@@ -8,7 +8,7 @@ use crate::{
     experiment::{live::NOTHING, subject::SubjectError},
     policy::{DoseError, Selection},
     prepare::{PrepareError, Prepared, Purpose, Request, notice::Notice, times},
-    probe::resolve::KnownFunctions,
+    probe::{plan::SelectedFunction, resolve::KnownFunctions},
     session::{SessionError, controls::Controls, handle::Handle, quit::Quit},
     targets::{Target, TargetIndex, Targets, source::TargetSource},
     units::Pid,
@@ -128,8 +128,17 @@ impl Context<'_> {
 }
 
 impl SweepSession {
+    /// The functions that the first targets of the sweep select, so many of them; none if the counters cannot
+    /// be read.
+    pub(super) fn functions_of(&self, targets: usize) -> Vec<SelectedFunction> {
+        let Ok(snapshot) = self.handle.snapshot() else { return Vec::new() };
+        let places = self.places.get(..targets).unwrap_or_default();
+        let is_of = |function: &&SelectedFunction| places.contains(&function.target);
+        snapshot.known.iter().map(|(_, function)| function).filter(is_of).cloned().collect()
+    }
+
     /// Changes the session to exactly these targets, and switches timing.
-    fn change(
+    pub(super) fn change(
         &mut self,
         context: &Context<'_>,
         targets: &TargetSource,

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::sampled::{is_of, is_same};
+use super::{
+    inner_unit::{Countable, Polls},
+    sampled::{is_of, is_same},
+};
 use crate::{
     experiment::{
         live::Counted,
@@ -32,6 +35,10 @@ pub(super) struct Seen {
     pub(super) under_way: Option<f64>,
     /// Why calls were missed.
     pub(super) missed_calls: Vec<String>,
+    /// The counts, again and again, if the user named the functions.
+    pub(super) polls: Polls,
+    /// Functions whose calls may be steps of long units.
+    pub(super) steps: Vec<Countable>,
     /// Thread pointers of threads that called the unit's function.
     callers: BTreeSet<u64>,
     /// Thread pointers of threads that called other functions last.

@@ -1,5 +1,7 @@
 //! The unit of work and further metrics of a sweep.
 
+use std::time::Duration;
+
 use super::{
     error::SweepError,
     options::{Options, UnitSource},
@@ -15,9 +17,11 @@ use crate::{
             flow::Flow,
             prometheus::{Gauge, Source, SourceError},
             requests::AnsweredRequests,
+            steps::{Steps, StepsInside},
         },
-        record::By,
+        record::{By, InnerUnit},
     },
+    probe::plan::SelectedFunction,
     targets::{TargetIndex, source::TargetSource},
     units::Pid,
 };
@@ -33,6 +37,10 @@ pub(super) struct Units {
     pub(super) further: Vec<String>,
     /// Their targets, which come first in the session.
     targets: Vec<String>,
+    /// The target whose calls are steps of units, if they are counted. It comes next.
+    step: Option<String>,
+    /// The shortest chip with enough steps.
+    pub(super) shortest_chip: Option<Duration>,
     /// Whether the user named the unit.
     is_named: bool,
 }
@@ -88,6 +96,14 @@ impl From<PatternError> for UnitError {
     }
 }
 
+/// What steps are calls of.
+pub(super) enum StepsOf {
+    /// A target, which the session gets for it.
+    Target(String),
+    /// A function that the user wants tried.
+    Function(SelectedFunction),
+}
+
 /// A metric with its name.
 struct Named {
     source: String,
@@ -122,7 +138,8 @@ impl Units {
             return Err(UnitError::Gauge(source));
         }
         let (further, metrics) = all.into_iter().map(|named| (named.source, named.metric)).unzip();
-        Ok(Self { metrics: Metrics { unit, further: metrics }, source, further, targets, is_named })
+        let metrics = Metrics { unit, further: metrics };
+        Ok(Self { metrics, source, further, targets, step: None, shortest_chip: None, is_named })
     }
 
     /// Whether calls must be timed during the whole experiment.
@@ -136,10 +153,22 @@ impl Units {
         self.targets.len()
     }
 
+    /// The number of targets that are not only tried: those of metrics, and that of steps.
+    pub(super) fn counted_targets(&self) -> usize {
+        self.targets.len() + usize::from(self.step.is_some())
+    }
+
     /// The targets of metrics, if there are any.
     pub(super) fn own(&self) -> Option<TargetSource> {
-        let is_any = !self.targets.is_empty();
-        is_any.then(|| TargetSource::lines("--progress and --latency", &self.targets))
+        let lines: Vec<String> = self.targets.iter().chain(&self.step).cloned().collect();
+        (!lines.is_empty()).then(|| TargetSource::lines("--progress and --latency", &lines))
+    }
+
+    /// The targets of metrics, these that may be steps, and then others.
+    pub(super) fn before_steps(&self, steps: &[String], others: TargetSource) -> TargetSource {
+        let lines: Vec<String> = self.targets.iter().chain(steps).cloned().collect();
+        let first = Box::new(TargetSource::lines("--progress and --latency", &lines));
+        TargetSource::Before { first, others: Box::new(others) }
     }
 
     /// The targets of metrics, followed by these targets.
@@ -162,6 +191,23 @@ impl Units {
         let unit = Box::new(Calls::new(TargetIndex(0), By::Throughput));
         let metrics = Metrics { unit, ..self.metrics };
         Self { metrics, source, targets: vec![target], ..self }
+    }
+
+    /// Counts steps of the units in their place: calls of a target, or of a function that is tried. Chips
+    /// take at least `chip`.
+    pub(super) fn count_steps(&mut self, of: StepsOf, inner: InnerUnit, chip: Duration) {
+        let number = TargetIndex(u32::try_from(self.targets.len()).unwrap_or(u32::MAX));
+        let calls = Calls::new(number, By::Throughput);
+        let steps = match of {
+            StepsOf::Target(line) => {
+                self.step = Some(line);
+                Steps::Target(calls)
+            }
+            StepsOf::Function(function) => Steps::Function(function),
+        };
+        let longer = std::mem::replace(&mut self.metrics.unit, Box::new(calls));
+        self.metrics.unit = Box::new(StepsInside::new(steps, longer, inner));
+        self.shortest_chip = Some(chip);
     }
 
     /// Starts all metrics, unless they have started.
