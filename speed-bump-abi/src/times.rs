@@ -2,8 +2,8 @@
 
 use core::sync::atomic::AtomicU64;
 
-/// The times of one function, in units of the block's [`Clock`](crate::control_block::Clock): written by the
-/// helper. The sums wrap around.
+/// The times of one function, in units of the block's [`Clock`](crate::control_block::Clock). The helper
+/// writes them. The sums wrap around.
 ///
 /// Times are added when a call returns, raises or is suspended. A call is *recursive* where another one of
 /// the same function is in progress on the thread.
@@ -14,11 +14,11 @@ pub struct TimeRow {
     pub recursive: AtomicU64,
     /// How often a generator or coroutine went on after it had been suspended.
     pub resumed: AtomicU64,
-    /// How often that was recursive.
+    /// How many of these resumptions were recursive.
     pub recursive_resumed: AtomicU64,
-    /// Time in the function without that in other timed functions that it called.
+    /// Time in the function, without the time in other timed functions that it called.
     pub own: AtomicU64,
-    /// Time in the function with all that it called; of a recursion, that of the outermost call alone.
+    /// Time in the function, with everything that it called. In a recursion, only the outermost call counts.
     pub cumulative: AtomicU64,
 }
 
@@ -65,7 +65,7 @@ impl FunctionTimes {
 
 impl core::ops::AddAssign for FunctionTimes {
     fn add_assign(&mut self, other: Self) {
-        // A process may have written what its helper summed up.
+        // The process can write to the memory of the helper's sums, so they may be any numbers.
         self.recursive = self.recursive.saturating_add(other.recursive);
         self.resumed = self.resumed.saturating_add(other.resumed);
         self.recursive_resumed = self.recursive_resumed.saturating_add(other.recursive_resumed);

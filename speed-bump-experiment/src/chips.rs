@@ -3,8 +3,8 @@
 //!
 //! [`design`] decides which functions are delayed in the next chip, and gives the verdicts so far. It reads
 //! no clock and does no input or output: chips are added to a [`Design`](design::Design) one by one.
-//! [`regression`] estimates sensitivities, [`sequence`] has the intervals that hold at any time, and [`draw`]
-//! the doses and the chances. [`sweep`] runs a design on a simulated [`world`].
+//! [`regression`] estimates sensitivities. [`sequence`] has the intervals that hold at any time. [`draw`]
+//! gives each function a dose, and a chance to get it. [`sweep`] runs a design on a simulated [`world`].
 
 pub mod baseline;
 pub mod carry_over;

@@ -1,4 +1,4 @@
-//! Starts a command, and holds each program that it executes before the first instruction.
+//! Starts a command. Holds each program that the command executes, before the program's first instruction.
 //!
 //! The command is our child. The child waits until one of our threads traces it, and then executes its
 //! program. At each exec we let the process run to the program's entry point. There the dynamic linker has
@@ -98,7 +98,9 @@ struct Outcome {
 /// A program with the helper. The program stays stopped until this value is dropped. We do not follow the
 /// program any more.
 #[derive(Debug)]
-pub struct Held(#[expect(dead_code, reason = "dropping it is what it is for")] Option<mpsc::SyncSender<()>>);
+pub struct Held(
+    #[expect(dead_code, reason = "the drop of this value has an effect")] Option<mpsc::SyncSender<()>>,
+);
 
 /// An injection into a program that we hold at its entry point. If this value is dropped, the program goes on
 /// when the injection is done.

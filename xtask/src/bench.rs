@@ -45,7 +45,7 @@ pub(crate) enum Bench {
     Truth(truth::Options),
     /// How long a session takes to change doses and to read its counters, also while helpers come and go.
     Handle,
-    /// What a call loses at a probe, beside an empty program at the same instruction.
+    /// What a call loses at a probe, compared with an empty BPF program at the same instruction.
     Trap,
     /// What sweeps find in services for which the truth is known.
     Planted(planted::Options),
@@ -57,8 +57,8 @@ pub(crate) enum Bench {
     Reports,
     /// By how much a system call on a socket gets slower while requests are counted.
     Sockets,
-    /// How long a thread is stopped while the helper is loaded, by the program's activity, and which steps
-    /// take the time.
+    /// How long a thread is stopped while the helper is loaded, and which steps take the time. One row for
+    /// each activity of the program.
     Inject,
 }
 

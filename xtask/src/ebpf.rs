@@ -56,7 +56,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if !differing.is_empty() {
         bail!(
             "{}\nIf the source changed: run `cargo xtask ebpf` and commit the result.\n\
-             The checked-in objects were built with\n{}\nand these with\n{}",
+             The checked-in objects were built with\n{}\nand the rebuilt objects with\n{}",
             differing.join("\n"),
             fs::read_to_string(&record).unwrap_or_else(|error| format!("({}: {error})\n", record.display())),
             toolchain.record(),

@@ -63,7 +63,7 @@ impl Move {
 
 /// All numbers that were measured beside the compared one.
 pub(super) fn further(measured: &Measured, replayed: &Replayed, factors: &[Factor]) -> Vec<Further> {
-    // If a quantile is compared, doses are per unit that calls the function, and not per unit of all.
+    // If a quantile is compared, doses are per unit that calls the function, and not per any unit.
     let is_of_all = measured.by.quantile().is_none();
     let matters = |factor: &Factor| factor.arm.filter(|_| is_of_all && factor.verdict == Verdict::Matters);
     let arms: Vec<usize> = factors.iter().filter_map(matters).collect();
@@ -93,8 +93,8 @@ pub(super) fn further(measured: &Measured, replayed: &Replayed, factors: &[Facto
     found
 }
 
-/// The number of a slice. Without a metric it is one of the unit's own metric; `None` for the compared one,
-/// which has findings of its own.
+/// The value of this quantity in a slice. If `metric` is `None`, this is a quantity of the unit's own metric.
+/// Returns `None` for the quantity that the experiment compares, which has findings of its own.
 fn value(slice: &Slice, metric: Option<&str>, quantity: Quantity, by: By) -> Option<f64> {
     match metric {
         Some(name) => slice.metrics.get(name)?.get(quantity),

@@ -1,7 +1,7 @@
 //! Code objects, read in place.
 //!
-//! The offsets of their fields differ between versions, and are not written down here. The type itself has
-//! them in `tp_members`, which makes `code.co_filename` work in Python. These fields never change.
+//! The offsets of their fields differ between versions. We read the offsets from the type's `tp_members`,
+//! which makes `code.co_filename` work in Python. Python never changes these fields of a code object.
 
 use core::{
     ffi::c_int,
@@ -23,7 +23,7 @@ use crate::fault::Fault;
 /// Offsets of the fields of code objects, in bytes from the object's start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CodeLayout {
-    /// The type, in any object.
+    /// The pointer to the type, in any object.
     pub(crate) object_type: usize,
     filename: usize,
     name: usize,
@@ -114,7 +114,7 @@ impl<'gil> Code<'gil> {
         self.object.as_ptr()
     }
 
-    /// The right to call Python that came with it.
+    /// The right to call Python, which the caller gave together with the object.
     pub(crate) fn python(self) -> Python<'gil> {
         self.python
     }
@@ -215,7 +215,7 @@ impl<'gil> Code<'gil> {
     }
 
     /// # Safety
-    /// The offset is that of an object.
+    /// The field at this offset is a pointer to an object, or null.
     unsafe fn member(self, offset: usize) -> *mut Object {
         // SAFETY: as the caller promises.
         unsafe { self.object.as_ptr().wrapping_byte_add(offset).cast::<*mut Object>().read() }

@@ -1,8 +1,8 @@
 //! Finds the code that an IFUNC resolved to in a process, from the slots that the dynamic loader has filled.
 //!
-//! Only slots for callers of the function have the address that the resolver chose. This is an `IRELATIVE`
-//! slot for callers in the function's own file, and a `JUMP_SLOT` or `GLOB_DAT` slot for callers in other
-//! files. If nobody has called the function yet, perhaps no slot is filled, and there is no result.
+//! Only slots for callers of the function have the address that the resolver chose. Callers in the function's
+//! own file have an `IRELATIVE` slot, and callers in other files a `JUMP_SLOT` or `GLOB_DAT` slot. If
+//! nobody has called the function yet, perhaps no slot is filled, and there is no result.
 
 use std::io;
 

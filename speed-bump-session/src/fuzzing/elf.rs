@@ -28,11 +28,11 @@ static ANY_FILE: LazyLock<Option<ElfFile>> = LazyLock::new(|| ElfFile::from_byte
 pub fn names(bytes: &[u8]) {
     let name = SymbolName::new(bytes, None, Binding::Global, TableKind::Symbols);
     for form in name.candidates() {
-        // The limit is a hundred times longer than any compiler's name. We store each form, so its length
-        // matters.
+        // The limit is a hundred times longer than any name that compilers make. We store each form, so its
+        // length matters.
         assert!(form.len() <= (1 << 16) + 3 * bytes.len());
     }
-    // Root's terminal shows names.
+    // We print names on the terminal of a root user.
     assert!(!name.as_str().contains(char::is_control));
     assert!(!name.demangled().unwrap_or_default().contains(char::is_control), "{name:?}");
 }

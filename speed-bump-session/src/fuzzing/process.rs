@@ -8,7 +8,8 @@ use crate::{
     units::{FileOffset, VirtualAddress},
 };
 
-/// Any bytes as /proc/PID/maps, and as the path of the process's root.
+/// Any bytes as /proc/PID/maps. The first bytes choose one of several roots for the process, and an address
+/// and an offset to look up.
 pub fn maps(bytes: &[u8]) {
     let mut input = Input(bytes);
     let root = ["/", "/srv/jail", "/srv", ""][usize::from(input.byte() & 3)];

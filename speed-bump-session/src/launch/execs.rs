@@ -170,7 +170,7 @@ impl Shared {
         if own.count() > 0
             && let Err(error) = sched_setaffinity(None, &own)
         {
-            tracing::debug!("a thread that waits for execs runs anywhere: {error}");
+            tracing::debug!("a thread that waits for execs may run on any processor: {error}");
         }
         be_urgent();
         while !self.is_over() {
@@ -192,7 +192,7 @@ impl Shared {
                 }
                 let _ = priority::ordinary();
                 self.follow(pid, tracee);
-                // Ends the thread here: the kernel then detaches from everything that it still traces.
+                // We end the thread here. The kernel then detaches it from everything that it still traces.
                 return;
             }
         }

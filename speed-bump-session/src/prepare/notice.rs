@@ -48,7 +48,7 @@ pub enum Notice {
     },
     /// The kernel module is upstream's.
     UpstreamModule,
-    /// Listed only: an attach would fail.
+    /// We can list the targets, but an attach would fail.
     AttachWouldFail {
         /// Why, and the way out.
         why: String,

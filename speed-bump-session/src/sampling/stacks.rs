@@ -115,13 +115,13 @@ pub(super) enum NoStacks {
     #[error("it runs no CPython")]
     NoPython,
     /// The process runs a CPython whose layout is unknown.
-    #[error("where CPython {0} keeps its stacks is not known")]
+    #[error("it is not known where CPython {0} keeps its stacks")]
     UnknownVersion(PythonVersion),
     /// The interpreter's file has no symbol `_PyRuntime`, because someone stripped the file.
     #[error("its CPython {0} does not tell where its stacks are (no symbol _PyRuntime)")]
     NoRuntime(PythonVersion),
     /// We cannot inspect the process.
-    #[error("it cannot be looked into: {0}")]
+    #[error("it cannot be inspected: {0}")]
     Process(String),
 }
 
@@ -345,7 +345,7 @@ impl Stacks {
         true
     }
 
-    /// The thread of a state, by our own thread ids.
+    /// The thread of a state: its id in our own PID namespace.
     fn thread(&mut self, state: ThreadState) -> Option<Pid> {
         let by_number = state.number.and_then(|number| self.numbers.by_number(number));
         by_number.or_else(|| self.numbers.by_description(self.memory.source(), state.description))

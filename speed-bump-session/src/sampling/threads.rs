@@ -14,7 +14,7 @@ const DESCRIPTION: usize = 1_024;
 /// libraries have the id elsewhere.
 const GLIBC: usize = if cfg!(target_arch = "x86_64") { 720 } else { 208 };
 
-/// The threads of a process, by our own thread ids.
+/// The threads of a process, with their ids in our own PID namespace.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     /// Our own thread id for each id in the process's namespace.

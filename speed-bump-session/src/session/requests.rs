@@ -18,7 +18,8 @@ use crate::{
 pub(crate) enum Request {
     /// The report so far.
     Report(Sender<SessionReport>),
-    /// Decides the kinds of lines. The files that the session's processes see decide them.
+    /// Turns lines of a targets file into targets. If a line gives no kind, the files that the session's
+    /// processes see decide the kind.
     DecideKinds(ParsedTargets, Sender<Result<Targets, SessionError>>),
     /// Adds and removes targets. The sender sets their doses.
     ChangeTargets(TargetChange, Sender<Result<Setting, SessionError>>),

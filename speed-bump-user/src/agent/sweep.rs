@@ -93,7 +93,7 @@ impl SweepRequest {
         let pids = fields::pids(&self.pids)?;
         if self.bench.as_ref().is_some_and(|bench| bench.unit_ns == Some(0)) {
             return Err(RequestError::request(
-                "`unit_ns` is 0: give the number of ns in one unit of the number",
+                "`unit_ns` is 0: give the length in ns of the unit in which the command prints the time",
             ));
         }
         if self.bench.as_ref().is_some_and(|bench| bench.unit_ns.is_some() && bench.regex.is_none()) {
@@ -269,7 +269,7 @@ fn lock(log: &Mutex<SweepEvents>) -> MutexGuard<'_, SweepEvents> {
     log.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Logs the end of the sweep when it is dropped, even if the sweep's thread panics.
+/// When this value is dropped, it logs the end of the sweep, even if the sweep's thread panics.
 struct Over(Log);
 
 impl Drop for Over {

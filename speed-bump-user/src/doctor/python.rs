@@ -27,11 +27,11 @@ pub(crate) fn checks(process: &Process, machine: &Machine) -> Vec<Check> {
         .ok()
         .and_then(|mut map| map.list(|| anonymous(process)).ok())
         .is_some_and(|entries| !entries.is_empty());
-    // Without costs, the checks leave out the costs.
+    // If we could not measure this machine's costs, the checks do not give any.
     let costs = machine.attach.as_ref().ok();
     let form = costs.map_or_else(|| Form::single(&machine.kernel), CostTable::form);
     let found = mappings.files.iter().filter_map(|mapped| identify(process, mapped)).collect::<Vec<_>>();
-    // Tried only if there is an interpreter.
+    // We try an injection only if there is an interpreter.
     let tried = (!found.is_empty()).then(|| inject::would_try(process));
     let checks: Vec<Check> = found
         .iter()
@@ -52,7 +52,8 @@ pub(crate) fn checks(process: &Process, machine: &Machine) -> Vec<Check> {
     checks
 }
 
-/// The interpreter in a mapped file, if there is one, or why that is unknown; with a name for the check.
+/// The name of the check for a mapped file, with the file's interpreter, or with the reason why we cannot
+/// identify the interpreter. `None` if the file contains none.
 fn identify(process: &Process, mapped: &MappedFile) -> Option<(String, Result<Interpreter, String>)> {
     let open = mapped.open(process).ok()?;
     let name = format!("Python in {}", mapped.path_in_process.display());
@@ -117,5 +118,5 @@ fn check(
 fn matched(costs: Option<&CostTable>) -> String {
     let Some(costs) = costs else { return String::new() };
     let cost = costs.through_helper(costs.stub());
-    format!(", of functions that one selects about {} (measured here)", cost.unselected)
+    format!("; calls of selected functions cost about {} (measured here)", cost.unselected)
 }

@@ -133,7 +133,7 @@ pub(crate) struct Guards {
 }
 
 impl Guards {
-    /// Starts to check these conditions. Calls `act` once, when the first one does not hold.
+    /// Starts to check these conditions. Calls `act` once, as soon as one of them does not hold.
     ///
     /// # Errors
     /// No thread could be started.

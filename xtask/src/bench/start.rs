@@ -23,9 +23,9 @@ use speed_bump_testing::{
 
 /// The file with the tool's measurements.
 const KEPT: &str = "/run/speed-bump-ebpf/costs.json";
-/// The delay, and from which duration on a call of the function counts as delayed: hardly any other takes so
-/// long.
+/// The delay of each call.
 const DELAY: &str = "5ms";
+/// A call that takes longer counts as delayed. Hardly any call without a delay takes so long.
 const MIN: Duration = Duration::from_millis(4);
 
 #[derive(Args)]
@@ -46,7 +46,7 @@ struct Times {
 pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
     println!(
         "medians and worst of {} sessions; ms from the start of the tool to the first delayed call, and from \
-         SIGINT to its exit;\n`first`: a session before which nothing was kept of what was measured",
+         SIGINT to its exit;\n`first`: a session that finds no kept measurements of this machine",
         options.sessions
     );
     println!(
@@ -89,8 +89,8 @@ fn row(
             "--targets",
         ]);
         command.arg(&targets).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let began =
-            Duration::try_from(clock_gettime(ClockId::Monotonic)).context("a clock before its start")?;
+        let began = Duration::try_from(clock_gettime(ClockId::Monotonic))
+            .context("the monotonic clock is negative")?;
         let child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
         times(child, began, &mut service)
     };

@@ -13,8 +13,8 @@ use crate::debian;
 /// The file that marks a complete folder; it lists the packages.
 const STAMP: &str = "packages.txt";
 
-/// Runs the interpreter through the root's own loader. No privileges, the host's paths; `/proc/PID/exe` is
-/// the loader.
+/// Runs the interpreter through the root's own loader. This needs no privileges. The interpreter sees the
+/// host's files, and `/proc/PID/exe` is the loader.
 const LAUNCH_WITH_LOADER: &str = r#"#!/bin/sh
 root=$(dirname -- "$(readlink -f -- "$0")")/root
 exec "$root/@LOADER@" --library-path "$root/@LIBRARIES@" "$root/usr/bin/@PYTHON@" "$@"
@@ -38,13 +38,13 @@ exec unshare --mount --propagation private /bin/sh -ec '
 ' sh "$root" "$@"
 "#;
 
-/// Whether this folder has a version, completely, and with this package.
+/// Whether this folder has a complete version of Python, and the version includes this package.
 pub(super) fn is_complete(folder: &Path, package: &str) -> bool {
     let begin = format!("{package}_");
     fs::read_to_string(folder.join(STAMP)).is_ok_and(|text| text.lines().any(|line| line.starts_with(&begin)))
 }
 
-/// Unpacks a version's packages into `folder/VERSION`, replacing what was there.
+/// Unpacks the packages of a version of Python into `folder/VERSION`, and replaces what was there.
 pub(super) fn unpack(folder: &Path, version: &str, packages: &[PathBuf]) -> Result<()> {
     let stamp: String =
         packages.iter().filter_map(|file| file.file_name()).map(|n| format!("{}\n", n.display())).collect();
@@ -52,7 +52,8 @@ pub(super) fn unpack(folder: &Path, version: &str, packages: &[PathBuf]) -> Resu
     if fs::read_to_string(finished.join(STAMP)).is_ok_and(|text| text == stamp) {
         return Ok(());
     }
-    // Moved away first: an interrupted run leaves nothing that looks complete.
+    // We unpack into another folder and rename it at the end, so that an interrupted run leaves nothing that
+    // looks complete.
     let fresh = folder.join(format!(".new-{version}"));
     remove(&fresh)?;
     let root = fresh.join("root");
@@ -63,8 +64,8 @@ pub(super) fn unpack(folder: &Path, version: &str, packages: &[PathBuf]) -> Resu
         bail!("the packages of {python} bring no usr/bin/{python}");
     }
     let libraries = folder_of(&root, "libc.so.6")?;
-    // Not the one in lib64: in older Debians that is a link to an absolute path, which leads to another root
-    // here.
+    // We do not use the loader in lib64. In older Debians it is a link to an absolute path, which here leads
+    // out of this root.
     let loader = first_match(&root, &libraries, "ld-linux")?;
     for (name, text) in [("python", LAUNCH_WITH_LOADER), ("container", LAUNCH_IN_CONTAINER)] {
         let text =
@@ -78,7 +79,7 @@ pub(super) fn unpack(folder: &Path, version: &str, packages: &[PathBuf]) -> Resu
     fs::rename(&fresh, &finished).with_context(|| format!("cannot move to {}", finished.display()))
 }
 
-/// The file in this folder of the root whose name has this prefix, relative to the root.
+/// The path, relative to the root, of the file in this folder whose name begins with this prefix.
 fn first_match(root: &Path, folder: &str, prefix: &str) -> Result<String> {
     for entry in fs::read_dir(root.join(folder))?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();

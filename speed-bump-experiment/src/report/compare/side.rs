@@ -11,11 +11,11 @@ use crate::{
 /// With fewer slices, noise is not known.
 const MIN_SLICES: usize = 8;
 
-/// What is known of all of one experiment.
+/// The values of one experiment that do not belong to a single function.
 pub(super) struct Side {
     /// Time per unit without delays, in ns.
     unit: Option<f64>,
-    /// Half of its 95 % interval, as a share of it.
+    /// Half of the 95 % interval of the time per unit, as a share of the time per unit.
     unit_error: Option<f64>,
     /// The same for values of the census.
     pub(super) census_error: Option<f64>,
@@ -47,7 +47,7 @@ impl Side {
             return Known::new(self.unseen.map(|_| 0.0), self.unseen.map(|_| 0.0), self.unseen);
         };
         if factor.verdict == Verdict::Dismissed {
-            // At most all of its own time.
+            // A function is worth at most its own time.
             let share = factor.share(self.unit);
             return Known::new(share.map(|_| 0.0), share.map(|_| 0.0), share);
         }
@@ -55,7 +55,7 @@ impl Side {
     }
 }
 
-/// A value with an error, given as a share of it.
+/// A value with its error. `error` is a share of the value.
 pub(super) fn around(value: Option<f64>, error: Option<f64>) -> Known {
     let half = value.zip(error).map(|(value, error)| value * error);
     Known::new(value, value.zip(half).map(|(value, half)| value - half), value.zip(half).map(|(a, b)| a + b))
@@ -75,8 +75,8 @@ struct Noise {
 }
 
 impl Noise {
-    /// The noise of the slices without delays; `None` if they are few, or if a quantile is compared: slices
-    /// are too short for one.
+    /// The noise of the slices without delays. `None` if there are too few of these slices, or if the
+    /// experiment compares a quantile: slices are too short for a quantile.
     fn measure(measured: &Measured) -> Option<Self> {
         if measured.by.quantile().is_some() {
             return None;

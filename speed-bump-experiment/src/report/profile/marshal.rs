@@ -1,8 +1,8 @@
 //! A profile in the file format of `cProfile` and `pstats`: a dict in the encoding of Python's `marshal`.
 //!
-//! Types are those of version 2 (`Python/marshal.c` of CPython 3.8 to 3.15 reads them all). Keys are tuples
-//! of file, line and name; values are primitive calls, all calls, own and cumulative time in seconds, and
-//! callers, which are a dict with all calls, primitive calls and both times for each.
+//! Types are those of version 2 (`Python/marshal.c` of CPython 3.8 to 3.15 reads them all). A key is a tuple
+//! of file, line and name. A value is a tuple of primitive calls, all calls, own and cumulative time in
+//! seconds, and a dict of callers. For each caller, this dict has all calls, primitive calls and both times.
 
 use super::{FunctionKey, Profile};
 

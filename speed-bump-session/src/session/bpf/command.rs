@@ -10,7 +10,7 @@ pub(super) struct StartedCommand {
     detach: DetachRequest,
     /// Whether the tracer reports the command's execs.
     is_followed: bool,
-    /// Whether the window is open, because the first program runs or is about to run.
+    /// Whether the first program runs or is about to run, and so the [window](super::window) is open.
     has_begun: bool,
 }
 

@@ -37,7 +37,7 @@ pub(super) fn time_calls(on: bool, coverage: &mut Coverage) -> Result<ToldHelper
     Ok(time_helpers(on, coverage))
 }
 
-/// Tells the helpers, which apply this together with their present targets.
+/// Tells the helpers to start or stop timing. They apply the change together with their present targets.
 fn time_helpers(on: bool, coverage: &mut Coverage) -> ToldHelpers {
     let Coverage { context, engines, processes } = coverage;
     let Some(setup) = engines.helpers.setup() else { return ToldHelpers::default() };

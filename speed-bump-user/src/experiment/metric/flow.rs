@@ -43,10 +43,11 @@ const PAUSE_US: std::ops::Range<u64> = 500..1_500;
 /// A metric of such units.
 #[derive(Debug)]
 pub(crate) struct Flow {
-    /// The targets' numbers among those of metrics.
+    /// The numbers of the beginning's and the end's target among the targets of metrics.
     numbers: [TargetIndex; 2],
-    /// The target's number in the session, of the beginning and of the end.
+    /// The number in the session of the target whose calls begin units.
     begin: TargetIndex,
+    /// The number in the session of the target whose calls end units.
     end: TargetIndex,
     readings: Option<Readings>,
 }
@@ -141,7 +142,7 @@ impl Drop for Readings {
 }
 
 fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    // Only numbers: the state is consistent.
+    // The state consists of numbers, and is consistent even if a thread panicked.
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -149,7 +150,7 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
 #[derive(Debug, Default)]
 struct Seen {
     level: Level,
-    /// The smallest number of calls of the beginning minus calls of the end.
+    /// The smallest difference that was read: calls of the first function minus calls of the second.
     least: Option<f64>,
     last: Nanos,
     error: Option<io::Error>,
