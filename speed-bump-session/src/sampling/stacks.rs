@@ -63,7 +63,7 @@ const ENDED: usize = 1 << 16;
 impl Default for Shared {
     fn default() -> Self {
         let files = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
-        // We leave three quarters of the descriptors for everything else.
+        // A thread takes two descriptors, so this leaves half of them for everything else.
         let threads = files.map_or(THREADS_OF_ALL, |files| (files / 4).min(THREADS_OF_ALL));
         Self {
             functions: Functions::default(),

@@ -58,7 +58,8 @@ Environment (defaults for the flags):
   SPEED_BUMP_DURATION_MS
 
 Exit codes:
-  0  done: the window closed, a signal stopped it, or the target ended; everything is detached
+  0  done: the time is over, a signal ended the session, or the process ended; everything is
+     detached
   2  wrong flags, wrong targets file, or a process that cannot be a target
   3  --strict, and a target selects nothing
   4  a privilege is missing, the kernel or the target's build lacks something, or the report
@@ -127,7 +128,7 @@ pub struct Cli {
     #[command(flatten)]
     pub attach: AttachArgs,
 
-    /// Print more on standard error; twice: every step, and why calls are not delayed
+    /// Print more on standard error. Given twice, print every step, and why calls are not delayed
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
@@ -199,10 +200,11 @@ pub struct EngineArgs {
     #[arg(long, value_name = "SOURCE", default_value = "auto")]
     pub entry: EntryChoice,
 
-    /// Who spins: `helper`, the helper in the process, without a trap, for Python functions; `bpf`, the BPF
-    /// program in the kernel; `signal`, the helper on a signal from that program; `kmod`, the kernel module
-    /// speed_bump, which must be loaded, for native functions only; or `auto`: `helper` for Python functions
-    /// if the helper is loaded; for others `bpf`, or `signal` for delays above 1ms if the helper is loaded
+    /// Who spins. `helper`: the helper in the process, without a trap, for Python functions. `bpf`: the BPF
+    /// program in the kernel. `signal`: the helper, on a signal from the BPF program. `kmod`: the kernel
+    /// module speed_bump, which must be loaded, for native functions only. `auto`: `helper` for Python
+    /// functions if the helper is loaded; for all others `bpf`, or `signal` for delays above 1ms if the
+    /// helper is loaded
     #[arg(long, value_name = "ENGINE", default_value = "auto")]
     pub engine: EngineChoice,
 
@@ -216,7 +218,7 @@ pub struct EngineArgs {
     #[arg(long)]
     pub no_inject: bool,
 
-    /// How long to wait for a thread of the process that can be stopped safely to load the helper
+    /// How long to wait until a thread of the process can be stopped safely. That thread loads the helper
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "2s")]
     pub inject_timeout: Duration,
 }
@@ -372,11 +374,12 @@ pub struct SetArgs {
     #[arg(value_name = "PATTERN")]
     pub pattern: String,
 
-    /// `delay=TIME`, `frequency=N` or both; `caller=FUNCTION` means the target for calls from it
+    /// `delay=TIME`, `frequency=N` or both. With `caller=FUNCTION`, the pattern means only the target for
+    /// calls from that function
     #[arg(value_name = "KEY=VALUE", required_unless_present_any = ["add", "drop"], value_parser = change)]
     pub options: Vec<String>,
 
-    /// Add the pattern as a target of the session; it takes the functions that no other target has
+    /// Add the pattern as a target of the session. It selects the functions that no other target selects
     #[arg(long, conflicts_with = "drop")]
     pub add: bool,
 

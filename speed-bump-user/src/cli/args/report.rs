@@ -17,7 +17,7 @@ Examples:
   speed-bump-ebpf report out.json --html out.html
   speed-bump-ebpf report out.json --markdown
 
-  # With other rules: what would be known if clients ask again at once, and what is worth 3 % or more
+  # With other rules: clients send the next request at once, and a function matters from 3 % on
   speed-bump-ebpf report out.json --closed-loop --worth 3%
 
   # Slices for a trace viewer; align them with a kernel trace of the same clock (trace-cmd record -C mono)
@@ -50,9 +50,9 @@ pub struct ReportArgs {
     pub files: Vec<PathBuf>,
 
     /// Exit with code 7 if this holds: `worth(NAME) > 5%`, `sensitivity(NAME) > 0.5`, `own(NAME) > 2ms`,
-    /// `time_per_unit > 20ms`; `worth_low(NAME) > 5%` if that is shown. `*` in a name matches any text. With
-    /// two files, conditions are about the second, and `worth_change(NAME) > 1%` about both. Repeat for
-    /// several
+    /// `time_per_unit > 20ms`. `worth_low(NAME) > 5%` is about the lower end of the interval. `*` in a name
+    /// matches any text. With two files, conditions are about the second, and `worth_change(NAME) > 1%` about
+    /// both. Repeat for several
     #[arg(long = "fail-if", value_name = "CONDITION")]
     pub fail_if: Vec<Condition>,
 

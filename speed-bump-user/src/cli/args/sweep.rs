@@ -43,8 +43,8 @@ What the columns mean:
                  critical path
   worth at most  sensitivity × own time, as a share of the time per unit: what making the function
                  free would gain
-  verdict        `matters` and `does not matter` are shown, each with an error of 5 % at most;
-                 all other functions are undecided
+  verdict        `matters` and `does not matter` each have an error of 5 % at most; all other
+                 functions are undecided
 
 Exit codes: 0 even if nothing is decided; 6 if a guard ended the sweep; 8 if the load went away, or the
 metric does not measure work; else as without a command. In each of these cases, and after Ctrl-C, the
@@ -73,7 +73,8 @@ pub struct SweepArgs {
     pub guards: Vec<Condition>,
 
     /// Start this command, in /bin/sh, to make the load of the service, and wait for the first units of work.
-    /// The sweep starts it again if it ends with success, ends with it if it fails, and ends it at the end
+    /// If the command ends with success, the sweep starts it again. If it fails, the sweep ends. When the
+    /// sweep ends, it also ends the command
     #[arg(long, value_name = "CMD", conflicts_with = "command")]
     pub load: Option<String>,
 
@@ -86,7 +87,8 @@ pub struct SweepArgs {
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "30s")]
     pub wait_load: Duration,
 
-    /// Length of a chip, a slice of constant delays [default: 8 units of work, at least 20 to 150ms]
+    /// Length of a chip, a slice of constant delays [default: 8 units of work, at least 20 or 150ms, by
+    /// metric]
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub slice: Option<Duration>,
 
@@ -98,8 +100,8 @@ pub struct SweepArgs {
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1%")]
     pub worth: f64,
 
-    /// A function also does not matter if less than this share of its added time shows up, unless it seems to
-    /// be worth --worth
+    /// A function also does not matter if less than this share of its added time shows up, unless its 95 %
+    /// interval is above zero and its estimate is worth at least --worth
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "0.1")]
     pub threshold: f64,
 
@@ -107,8 +109,8 @@ pub struct SweepArgs {
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "20%")]
     pub max_slowdown: f64,
 
-    /// The longest delay of a single call. Without this flag it is 10 ms, or for Python functions
-    /// --max-slowdown of a unit if that is more, up to 1 s
+    /// The longest delay of a single call. Without this flag it is 10 ms; for Python functions it is
+    /// --max-slowdown times the time per unit, at least 10 ms and at most 1 s
     #[arg(long, value_name = "TIME", value_parser = delay)]
     pub longest_call: Option<Nanos>,
 
@@ -123,12 +125,12 @@ pub struct SweepArgs {
     #[arg(long, value_name = "BY")]
     pub group: Option<GroupBy>,
 
-    /// Added time per unit by a function that is delayed, as shares of the time per unit; several are drawn
-    /// from [default: --max-slowdown, less at first and where delays show more than once]
+    /// The added time of a delayed function, as a share of the time per unit. The sweep draws one of several
+    /// at random [default: --max-slowdown; less at first, and where delays show more than once]
     #[arg(long, value_name = "PERCENT,...", value_parser = percent, value_delimiter = ',')]
     pub doses: Vec<f64>,
 
-    /// Delay nothing, and record the pace of the service until the time is up: its noise, for simulations
+    /// Delay nothing, and record how the pace of the service varies until the time is up, for simulations
     #[arg(long, conflicts_with_all = ["plan", "doses"])]
     pub record: bool,
 

@@ -23,8 +23,9 @@ struct Flags {
 
     /// Like --progress, but the sweep compares how long the calls take. The function must be one that --times
     /// can time. For services whose requests come at their own pace, so that delays do not change throughput.
-    /// Or a quantile, p50, p90, p95 or p99: the sweep compares that quantile of the latency of requests on
-    /// sockets, as --sockets has them. What few requests call shows there, and not in their mean
+    /// Or a quantile, p50, p90, p95 or p99: then units are requests, as with --sockets, and the sweep
+    /// compares that quantile of their latency. A function that few requests call changes a high quantile,
+    /// but hardly the mean
     #[arg(long, value_name = "TARGET|QUANTILE")]
     latency: Vec<String>,
 

@@ -1,5 +1,5 @@
-//! Finds the steps of long units, where sampling chose the functions: counts calls of functions that take most
-//! of a unit.
+//! Finds the steps of long units, where sampling chose the functions: counts calls of functions that take
+//! most of a unit.
 
 use super::{
     choose::{Code, is_function},
