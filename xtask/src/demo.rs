@@ -101,7 +101,8 @@ impl Stage {
     fn set(python: &Python, tool: PathBuf) -> Result<Self> {
         let script = |name| places::root().join("demo").join(name);
         let mut command = python.command(&script("service.py"));
-        // A process group of its own: Ctrl-C is for us, and we then end it in order.
+        // The service has a process group of its own, so that Ctrl-C reaches only us. We then end the service
+        // in order.
         command.args(["--until-eof", "--device-ms", &DEVICE_MS.to_string()]).process_group(0);
         let service = Service::start(&mut command)?;
         let port = service.ready()["port"].as_u64().context("the service does not say its port")?;

@@ -18,7 +18,7 @@ use speed_bump_testing::places;
 
 use crate::shell;
 
-/// The version that is installed if there is none.
+/// The version of cargo-fuzz that we install if this machine has none.
 const CARGO_FUZZ: &str = "0.13.2";
 /// Seconds after which a single input counts as a hang, and MiB after which it counts as a leak.
 const INPUT_SECONDS: u32 = 20;

@@ -16,7 +16,7 @@ use crate::shell;
 pub(crate) fn run() -> Result<()> {
     let names = published()?;
     let folder = places::target().join("package");
-    // Packages of an earlier version, and files that are in none any more.
+    // The folder may hold packages of an earlier version, and files that no package contains any more.
     match fs::remove_dir_all(&folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(error).with_context(|| format!("cannot remove {}", folder.display()));
@@ -61,7 +61,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The crates of the workspace that are published: others are not for programs of other people's.
+/// The crates of the workspace that are published: others are not meant for other projects.
 pub(crate) fn published() -> Result<Vec<String>> {
     let mut names = Vec::new();
     for folder in places::crates().context("cannot list the working tree")? {

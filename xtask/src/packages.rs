@@ -83,7 +83,7 @@ pub(crate) fn ensure_one(package: &'static str, version: (u8, u8)) -> Result<Pat
     Ok(folder)
 }
 
-/// One at a time; released when the file is closed.
+/// Only one process may fetch packages at a time. Closing the file releases the lock.
 fn lock() -> Result<File> {
     let all = places::python_packages_of_all();
     fs::create_dir_all(&all).with_context(|| format!("cannot make {}", all.display()))?;

@@ -107,7 +107,8 @@ fn open(folder: &Path, suites: &Suites) -> Result<Archive> {
     Archive::open(&folder.join(suites.folder), suites.names)
 }
 
-/// One at a time: two would unpack into the same folders. Released when the file is closed.
+/// Only one process may do this at a time: two would unpack into the same folders. Closing the file releases
+/// the lock.
 fn lock(folder: &Path) -> Result<File> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let lock = File::create(folder.join("lock")).context("cannot make the lock file")?;
@@ -122,7 +123,7 @@ pub(crate) fn fetch(versions: &[&str], update: bool) -> Result<()> {
     let is_wanted = |version: &str| update || !unpack::is_complete(&folder.join(version), ALSO);
     let wanted = versions.iter().copied().filter(|version| is_wanted(version));
     let (old, new): (Vec<_>, Vec<_>) = wanted.partition(|version| *version == OLD);
-    // A missing one does not keep the others away.
+    // If one version is missing, we still fetch the others.
     let mut failures = Vec::new();
     for (suites, versions) in [(&NEWER, new), (&OLDER, old)] {
         if versions.is_empty() {

@@ -66,7 +66,7 @@ pub(crate) fn go_on_as_root(tool: &Path) -> Result<()> {
     again.args(env::args_os().skip(1)).env(TOOL_VARIABLE, tool);
     let job = Job::new(&places::target())?;
     job.add(&Program::from_command(&again)?)?;
-    // The process that runs it removes it.
+    // The process that runs the job removes its file.
     let job = job.keep();
     let Some(means) = means() else {
         bail!(
@@ -78,7 +78,7 @@ pub(crate) fn go_on_as_root(tool: &Path) -> Result<()> {
     };
     let mut command = command(&means, &job)?;
     eprintln!("attaching to a process needs root: asking {}", means.display());
-    // Replaced, not waited for: Ctrl-C is for the demo, which then ends in order.
+    // We replace this process and do not wait, so that Ctrl-C reaches the demo, which then ends in order.
     Err(anyhow!(command.exec()).context(format!("cannot run {}", means.display())))
 }
 

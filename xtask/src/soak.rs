@@ -100,7 +100,7 @@ fn soak(
         if let Some(load) = load {
             soaked.requests += load.finish()?;
         }
-        // The threads of closed connections end.
+        // Meanwhile the threads of closed connections end.
         thread::sleep(Duration::from_millis(500));
         let state = State::read(&mut service)?;
         *(if is_settling { &mut soaked.before } else { &mut soaked.after }) = state;

@@ -152,7 +152,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     fs::write(&skips, "").with_context(|| format!("cannot write {}", skips.display()))?;
 
     let mut tally = Tally::default();
-    // Whether failed tests are why commands failed: one that did not compile has none.
+    // Whether commands failed only because tests failed. A command that did not compile has no failed tests.
     let mut are_tests = true;
     for part in &parts {
         let mut runs = commands(part, &skips, options.no_root)?;

@@ -23,7 +23,7 @@ pub(crate) struct Tool {
 }
 
 impl Tool {
-    /// The one on `PATH`, or our own, which is built if there is none.
+    /// The program on `PATH`, or our own build, which is made if it is missing.
     pub(crate) fn ensure(&self) -> Result<PathBuf> {
         let Self { name, version, .. } = self;
         let root = places::target().join("tools").join(format!("{name}-{version}"));

@@ -44,7 +44,7 @@ fn no_line_is_wider_than_rustfmt_has_it() {
     };
     let mut wide = Vec::new();
     for file in files.lines() {
-        // Removed, and not committed yet.
+        // The file was removed, and this is not committed yet.
         let Ok(text) = fs::read_to_string(root.join(file)) else { continue };
         let lines = too_wide(&text, file.ends_with(".md"), most);
         wide.extend(lines.into_iter().map(|(line, width)| format!("{file}:{line}: {width} columns")));

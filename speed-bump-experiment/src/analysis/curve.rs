@@ -16,14 +16,14 @@ use crate::{
 
 /// Doses that differ by less than this factor are one.
 const ALIKE: f64 = 1.2;
-/// A dose says something from so many chips on.
+/// A dose with fewer chips says nothing.
 const MIN_CHIPS: usize = 5;
 /// A ladder has fewer doses.
 const MAX_DOSES: usize = 200;
 /// A dose is hidden where less than this part of it shows, for sure.
 const HIDDEN: f64 = 0.5;
-/// So many times as wide as an interval of 95 % is one of 99.9 %: three functions have thirty doses, and the
-/// ladder tests them after each round.
+/// An interval of 99.9 % is this many times as wide as one of 95 %. We need it because three functions have
+/// thirty doses, and the ladder tests them after each round.
 const OF_ALL: f64 = 1.7;
 
 /// Time per unit against delay per unit.

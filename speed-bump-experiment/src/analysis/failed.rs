@@ -7,7 +7,7 @@ use crate::record::{Mark, Measured, Slice};
 
 /// In a failing slice, more than twice the usual share of the units failed, and this much on top.
 const MARGIN: f64 = 0.02;
-/// Failures are blamed on delays if chance distributes them so with a smaller probability than this.
+/// If chance distributes failures like this with a smaller probability, delays are the cause.
 const CHANCE: f64 = 0.0005;
 /// Fewer failed requests than this are not reported.
 const MIN_FAILED: f64 = 3.0;

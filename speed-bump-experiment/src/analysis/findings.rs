@@ -133,8 +133,8 @@ pub(crate) fn unit(measured: &Measured) -> Option<f64> {
         .filter(|unit| *unit > 0.0)
 }
 
-/// The compared quantile of the units in those of these slices that have no delays; `None` if no quantile is
-/// compared, or the units are too few.
+/// The compared quantile, from those of the given slices that have no delays. `None` if no quantile is
+/// compared, or if there are too few units.
 pub(crate) fn influence<'a>(
     measured: &Measured,
     slices: impl Iterator<Item = &'a Slice>,
@@ -262,8 +262,8 @@ fn why_undecided(
     let share = factor.share(unit);
     let is_worth_it =
         share.map_or(of.sensitivity >= rules.threshold, |share| of.sensitivity * share >= rules.worth);
-    // Half widths of an interval that shows that it matters, that it does not show, or that it is worth too
-    // little.
+    // Half the width that an interval must have to show that the function matters, that its delays do not
+    // show, or that it is worth too little.
     let to_matter = if is_worth_it { of.sensitivity } else { 0.0 };
     let not_to_show = rules.threshold - of.sensitivity.abs();
     let not_to_be_worth = share.map_or(0.0, |share| rules.worth / share - of.sensitivity);

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 pub enum Verdict {
     /// Its delay shows, and its estimated worth is at least the one that is asked for.
     Matters,
-    /// It is shown to be worth less than is asked for, or its delay to show less than that.
+    /// It is shown that the function is worth less than `--worth`, or that a smaller share of its delay shows
+    /// than `--threshold`.
     DoesNotMatter,
     /// Neither is shown.
     Undecided,

@@ -77,7 +77,7 @@ pub struct Found {
     pub verdict: Option<(Verdict, usize)>,
     /// Chips in which it had a dose.
     pub on: usize,
-    /// Those of them that the estimate is from.
+    /// How many of these chips the estimate uses.
     pub on_then: usize,
 }
 
@@ -212,7 +212,8 @@ impl Design {
             let estimated = found.estimated.map(most_shown);
             let upper = match estimated {
                 Some(upper) if found.on_then >= MIN_CHIPS => upper,
-                // A few chips may show that it is more, but not that it is less.
+                // A few chips may prove that a larger share of a dose shows, but not that a smaller share
+                // does.
                 Some(upper) => upper.max(SHOWS[1]),
                 None => SHOWS[1],
             };

@@ -148,7 +148,7 @@ fn part_within(bucket: u16, low: f64, high: f64) -> f64 {
     ((high.min(to) - low.max(from)) / (to - from)).clamp(0.0, 1.0)
 }
 
-/// The bounds of a bucket, in ns. The last one has no end: it is taken to be as long as it begins late.
+/// The bounds of a bucket, in ns. The last one has no end: we assume that it ends at twice its beginning.
 fn bounds(bucket: usize) -> (f64, f64) {
     let (from, to) = Latencies::bounds_ns(bucket.min(Latencies::BUCKETS - 1));
     (from as f64, if to == u64::MAX { from as f64 * 2.0 } else { to as f64 })

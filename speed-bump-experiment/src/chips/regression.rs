@@ -149,7 +149,7 @@ fn fit_with_weights(
             row *= *weight;
         }
         let y = DVector::from_vec(y);
-        // Not `tr_mul`, which goes column by column.
+        // We do not use `tr_mul`, which is slower because it goes column by column.
         let mut gram = weighted.transpose() * &x;
         let ridge = RIDGE * gram.diagonal().max().max(f64::MIN_POSITIVE);
         for at in 0..columns {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A unit makes a different number of calls if it differs by more than this share.
 const ANOTHER: f64 = 0.1;
-/// A reading comes a little after the end of a unit: its calls are known up to this part of a unit's.
+/// A reading comes a little after the end of a unit, so the calls of a unit may be off by this part.
 const LATE: f64 = 0.2;
 
 /// The units of an experiment are steps inside of longer units: calls of a function that each longer unit
@@ -28,7 +28,7 @@ pub struct InnerUnit {
 pub struct StepsOfUnits {
     /// Longer units, from the end of the first to the end of the last.
     pub units: f64,
-    /// Steps meanwhile.
+    /// Steps in the same time.
     pub steps: f64,
     /// The least and the most steps of a unit.
     pub between: [f64; 2],

@@ -81,7 +81,7 @@ pub struct Delivered {
     pub candidate: u32,
     /// Calls of it that were counted in the slice.
     pub calls: u64,
-    /// The total requested delay, but for that of `bounded_ns`.
+    /// The total requested delay, without `bounded_ns`.
     pub asked_ns: Nanos,
     /// The total delivered delay.
     pub delivered_ns: Nanos,

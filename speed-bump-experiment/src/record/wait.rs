@@ -14,7 +14,7 @@ pub struct Wait {
     pub file: PathBuf,
     /// The line of its definition, if known.
     pub line: Option<u32>,
-    /// The function that waited, where it is another one that this one calls.
+    /// The function that waited, if the function `name` calls it and did not wait itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<String>,
     /// What it waited in: a system call, in words.

@@ -12,16 +12,16 @@ use crate::{
 
 /// Functions of the same origin.
 pub(super) struct Section<'a> {
-    /// Its title; `None` if there is nothing to tell it from.
+    /// Its title; `None` if it is the only section and needs none.
     pub(super) title: Option<&'static str>,
     /// In the order of the findings.
     pub(super) factors: Vec<&'a Factor>,
 }
 
-/// So many undecided functions have a row in a text.
+/// The most undecided functions that have a row in a text.
 const UNDECIDED_ROWS: usize = 5;
 
-/// Whether a function has no row in a text: it is one of many undecided ones, which one line tells of.
+/// Whether a function has no row in a text: it is one of many undecided ones, which share one line.
 pub(super) fn is_folded(findings: &Findings) -> impl FnMut(&&Factor) -> bool {
     let is_undecided = |of: &&Factor| of.verdict == Verdict::Undecided;
     let all = tested(findings).filter(is_undecided).count();
@@ -63,7 +63,7 @@ fn in_sections<'a>(factors: impl Iterator<Item = &'a Factor>) -> Vec<Section<'a>
             None => sections.push(Section { title, factors: vec![factor] }),
         }
     }
-    // Alone, the service's own functions and groups need no title.
+    // If the service's own functions and groups are the only section, it needs no title.
     let is_clear = |section: &Section<'a>| {
         let is_other = |of: &&&Factor| of.kind != FactorKind::Group && of.origin > Origin::Unknown;
         section.factors.first().filter(is_other).is_none()

@@ -21,15 +21,16 @@ const FUNCTIONS: usize = 3;
 const ALL: f64 = 0.9;
 /// Doses as parts of the slow-down that is allowed. Each one is tried after those before it.
 const RUNGS: [f64; 10] = [0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
-/// All functions begin with so many of these.
+/// All functions begin with this many rungs.
 const FIRST_RUNGS: usize = 3;
 /// Chips for each function until the next rung.
 const CHIPS: u32 = 24;
-/// So many times a chip has no delays.
+/// The share of chips that have no delays.
 const WITHOUT: f64 = 0.25;
-/// A delay shows if so much of it does. Rounds are many, so that a little shows by chance in one of them.
+/// A delay shows if at least this share of it does. There are many rounds, so in one of them a little shows
+/// by chance.
 const PART_OF_DELAY: f64 = 0.2;
-/// A rung was tried with delays of this part of it at least: those of calls are whole ns.
+/// A rung counts as tried if its delays were at least this part of it, because delays of calls are whole ns.
 const TRIED: f64 = 0.95;
 /// The part of the time that it takes at most.
 const PART: u64 = 6;
@@ -37,7 +38,8 @@ const PART: u64 = 6;
 impl Runner<'_> {
     /// Tries the functions that matter, and those that are hidden though they take time.
     pub(super) fn ladder(&mut self) -> Result<(), Stop> {
-        // What is hidden in a mean may show in a quantile, which takes too long to be known of each rung.
+        // A delay that is hidden in the mean may show in a quantile. Measuring a quantile on each rung would
+        // take too long.
         let is_of_mean = self.measured.by.quantile().is_none();
         if self.options.runs || !is_of_mean || self.time_left().0 == 0 {
             return Ok(());
@@ -93,7 +95,8 @@ impl Runner<'_> {
     }
 }
 
-/// Whether next to nothing of the longest delay shows: of the next rung, at most what is allowed then does.
+/// Whether next to nothing of the longest delay shows. Then the next rung shows by at most as much as is
+/// allowed.
 fn is_hidden(curve: &Curve, allowed: f64) -> bool {
     curve.doses.last().and_then(|dose| dose.high_ns).is_some_and(|high| high < allowed / 2.0)
 }

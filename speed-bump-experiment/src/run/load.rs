@@ -35,7 +35,7 @@ const MIN_UNITS: f64 = 5.0;
 const DOZENS: f64 = 24.0;
 /// This many slices without delays have to be odd too: a single one may be a bad moment of the machine.
 const CHECKS: usize = 2;
-/// If the load goes away in the last part of the time, one in this many, verdicts stand.
+/// If the load goes away in the last part of the time, verdicts stand. The time has this many such parts.
 const LATE: u64 = 10;
 /// This many slices in a row have to be as before until the load is back.
 const CHECKS_UNTIL_BACK: usize = 2;

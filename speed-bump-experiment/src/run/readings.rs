@@ -69,7 +69,7 @@ impl Runner<'_> {
     /// Reads the further metrics.
     pub(super) fn read_further(&mut self) -> Result<Vec<(Nanos, Option<Reading>)>, Stop> {
         if self.options.runs {
-            // Between runs, which have their own time.
+            // We read these metrics between two runs, so a slow reading does not make a delay longer.
             return Ok(self.subject.further()?);
         }
         self.timed(|subject| subject.further(), |readings| &mut readings.further)

@@ -66,7 +66,7 @@ struct Versioned {
     format_version: u32,
 }
 
-/// Documents the library and the crates below it; by their names.
+/// Documents the library and the crates below it. Returns them by name.
 pub(super) fn document(features: Features) -> Result<HashMap<String, Documented>> {
     let names = package::published()?;
     let target = places::target().join("api");

@@ -87,7 +87,7 @@ fn foreign(facade: &Documented, item: &PublicItem) -> Result<Option<Vec<String>>
 /// Whether an item is `root`, or part of it.
 fn belongs(id: Id, root: Id, parents: &HashMap<Id, Option<Id>>) -> bool {
     let mut next = Some(id);
-    // Paths are short; one that leads in a circle has an end all the same.
+    // Paths are short. The limit ends the search if a path leads in a circle.
     for _ in 0..parents.len() {
         match next {
             Some(id) if id == root => return true,
@@ -98,7 +98,7 @@ fn belongs(id: Id, root: Id, parents: &HashMap<Id, Option<Id>>) -> bool {
     false
 }
 
-/// The line of an item, unless it says nothing that its type's other lines do not.
+/// The line of an item; `None` if other lines of its type say the same.
 fn told(documented: &Documented, item: &PublicItem) -> Option<String> {
     let index = &documented.crate_.index;
     let inner = |id: Id| index.get(&id).map(|item| &item.inner);
@@ -110,7 +110,7 @@ fn told(documented: &Documented, item: &PublicItem) -> Option<String> {
             if implementation.is_synthetic && !is_told {
                 return None;
             }
-            // What derives make beside the trait.
+            // Derives implement this trait beside `PartialEq`.
             (of_trait.path != "StructuralPartialEq").then_some(line)
         }
         Some(ItemEnum::Function(_)) => {
@@ -132,7 +132,7 @@ fn renamed(line: &str, names: &[Exported]) -> String {
     line
 }
 
-/// `line` with `to` for `from`, where that is not the beginning or the end of another name.
+/// Replaces `from` by `to` in `line`, except where `from` is part of a longer name.
 fn replaced(line: &str, from: &str, to: &str) -> String {
     let is_word = |character: char| character.is_alphanumeric() || character == '_';
     let (mut text, mut rest) = (String::new(), line);

@@ -20,7 +20,7 @@ const SELECTIONS: [(usize, &str); 4] = [
     (10_000, "*::function_0*"),
 ];
 const CYCLES: usize = 5;
-/// So that the session has a target and gives a report.
+/// How long a session lasts: long enough that it has a target and gives a report.
 const STAY: Duration = Duration::from_millis(50);
 
 /// Prints both tables.

@@ -12,7 +12,7 @@ use clap::Args;
 const LOOP: &str =
     "while kill -0 $PPID; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done 2>/dev/null";
 
-/// How many.
+/// How many neighbours there are.
 #[derive(Args, Clone, Copy)]
 pub(super) struct Busy {
     /// This many other processes keep processors busy meanwhile.

@@ -28,7 +28,7 @@ const SHARE: f64 = 0.01;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Rounds of a program under both.
+    /// Rounds of a program under `--times` and cProfile.
     #[arg(long, default_value_t = 200)]
     rounds: usize,
     /// Measure only Pythons whose description contains this, such as `3.12`.
@@ -36,7 +36,7 @@ pub(crate) struct Options {
     only: String,
 }
 
-/// A function, as either of them names it: its unqualified name, and its line.
+/// A function, as both `--times` and cProfile name it: its unqualified name, and its line.
 type Key = (String, u64);
 
 /// Its calls, and its own time in ns.
@@ -115,7 +115,7 @@ impl std::fmt::Display for Compared {
     }
 }
 
-/// Runs a program under both.
+/// Runs a program under `--times` and cProfile.
 fn compare(tool: &Path, options: &Options, python: &PythonBuild, program: &str) -> Result<Compared> {
     let mut command: Command = python.command(&places::root().join("xtask/src/bench/profile/corpus.py"));
     let mut service = Service::start(&mut command).with_context(|| format!("cannot start {program}"))?;

@@ -33,7 +33,7 @@ impl Archive {
         if !system::is_debian() {
             bail!("Debian's packages are fetched with apt, which this system does not have");
         }
-        // apt takes relative folders for its own.
+        // apt looks for a relative path below its own folders.
         let folder = &std::path::absolute(folder).with_context(|| format!("no {}", folder.display()))?;
         system::ensure(&[Need {
             program: KEYRING,

@@ -5,7 +5,7 @@ use super::{Function, load::Throughput};
 
 /// If at least this share of a function's time shows, requests wait for it.
 const SHOWS: f64 = 0.5;
-/// If less than this does, it is hidden.
+/// If less than this share shows, the function is hidden.
 const HIDDEN: f64 = 0.2;
 /// Half the width of an interval, in standard errors.
 const ERRORS: f64 = 2.5;
@@ -19,8 +19,8 @@ pub(super) struct Waited {
 }
 
 impl Waited {
-    /// From this much more time in each request, and the throughputs without it. The differences between
-    /// those show how much the machine changes its pace by itself.
+    /// Compares the throughput with `added_ms` more time in each request with the throughputs without it. The
+    /// differences between the latter show how much the machine changes its pace by itself.
     pub(super) fn new(added_ms: f64, delayed: &Throughput, without: &[&Throughput]) -> Self {
         let times = || without.iter().map(|of| of.milliseconds_each());
         let usual = times().sum::<f64>() / without.len().max(1) as f64;

@@ -13,7 +13,7 @@ use speed_bump_testing::{
 
 use crate::system::{self, Need};
 
-/// Installed if this machine has none.
+/// The Python that we install if this machine has none.
 const NEED: Need =
     Need { program: "/usr/bin/python3", package: "python3", purpose: "to run the demo's service" };
 
@@ -39,7 +39,7 @@ impl Python {
         ask(Path::new(NEED.program)).context("the demo needs a CPython of 3.8 or later as python3 on PATH")
     }
 
-    /// For people.
+    /// The interpreter's name, for the user.
     pub(super) fn name(&self) -> String {
         format!("Python {}, started as usual", self.version)
     }

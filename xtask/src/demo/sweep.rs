@@ -43,7 +43,7 @@ pub(super) fn run(tool: &Path, pid: i32, span: Duration, stop: &Stop) -> Result<
     command.args(["sweep", "--quiet", "--pid", &pid.to_string(), "--for", &format!("{}s", span.as_secs())]);
     command.arg("--json").arg(&json).arg("--html").arg(&page);
     let printed = File::create(&text).with_context(|| format!("cannot write {}", text.display()))?;
-    // A process group of its own: Ctrl-C is for us.
+    // The sweep has a process group of its own, so that Ctrl-C reaches only us.
     let child = command.stdout(printed).process_group(0).spawn();
     let mut sweep = Sweep(child.with_context(|| format!("cannot run {}", tool.display()))?);
     let status = loop {

@@ -104,7 +104,7 @@ fn nightly() -> Result<String> {
 fn installed_nightly() -> Result<Option<String>> {
     let list = shell::output(Command::new("rustup").args(["toolchain", "list", "--quiet"]))?;
     let mut names: Vec<_> = list.lines().map(str::trim).filter(|name| !name.is_empty()).collect();
-    // Nightlies first: asking a toolchain takes time.
+    // We ask nightlies first, because asking a toolchain takes time.
     names.sort_by_key(|name| !name.starts_with("nightly"));
     for name in names {
         let is_pinned = shell::output(run_in(name, "rustc").arg("-vV"))
@@ -174,7 +174,8 @@ fn is_pinned(linker: &Path) -> bool {
     let library = format!("libLLVM.so.{LLVM}");
     shell::output(Command::new(linker).arg("--version")).is_ok_and(|said| said.trim() == version)
         && fs::read(linker).is_ok_and(|file| {
-            // Its name of the library that it needs; no other string in it looks like that.
+            // bpf-linker contains the name of the LLVM library that it needs. No other string in the file
+            // looks like this name.
             file.windows(library.len()).any(|window| window == library.as_bytes())
         })
 }

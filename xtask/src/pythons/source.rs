@@ -1,4 +1,4 @@
-//! Building Pythons that Debian does not package, from the sources that it does.
+//! Builds Pythons that Debian packages only as sources.
 
 use std::{
     fs,
@@ -41,7 +41,7 @@ const NEEDS: [Need; 6] = [
     Need { program: "/usr/include/openssl/ssl.h", package: "libssl-dev", purpose: "for Python's ssl" },
 ];
 
-/// Whether this folder has it, completely.
+/// Whether this folder has this build, and the build is complete.
 pub(super) fn is_complete(folder: &Path, build: &Build) -> bool {
     folder.join(build.name).join("bin/python3").is_file()
 }
@@ -50,7 +50,8 @@ pub(super) fn is_complete(folder: &Path, build: &Build) -> bool {
 pub(super) fn build(folder: &Path, build: &Build, archive: &Archive) -> Result<()> {
     system::ensure(&NEEDS)?;
     let finished = absolute(&folder.join(build.name))?;
-    // Moved away first: an interrupted build leaves nothing that looks complete.
+    // We build in another folder and rename it at the end, so that an interrupted build leaves nothing that
+    // looks complete.
     let work = tempfile::Builder::new().prefix(".build-").tempdir_in(folder)?;
     let source = archive.source(build.package, build.suite, work.path())?;
     let (tree, objects, stage) =
@@ -62,7 +63,7 @@ pub(super) fn build(folder: &Path, build: &Build, archive: &Archive) -> Result<(
     shell::output(
         Command::new("tar").arg("-xf").arg(&source).args(["--strip-components=1", "-C"]).arg(&tree),
     )?;
-    // It finds its library relative to itself, so the folder may move.
+    // The interpreter finds its library relative to itself, so we may rename the folder.
     let prefix = format!("--prefix={}", finished.display());
     let configure = absolute(&tree.join("configure"))?;
     shell::output(

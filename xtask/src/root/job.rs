@@ -115,7 +115,7 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // Already kept, or removed by the process that ran it.
+        // This fails if we keep the file, or if the process that ran the job has removed it.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -36,7 +36,7 @@ impl Load {
         Self { stop, clients }
     }
 
-    /// Ends them; how many requests were answered.
+    /// Ends the clients. Returns how many requests were answered.
     ///
     /// # Errors
     /// The first request of any client that failed.
@@ -72,7 +72,7 @@ fn ask_until(port: u16, stop: &AtomicBool) -> Result<u64> {
     Ok(count)
 }
 
-/// Reads one answer; its body.
+/// Reads one answer. Returns its body.
 fn answer(stream: &mut impl std::io::BufRead) -> Result<String> {
     let mut line = String::new();
     stream.read_line(&mut line)?;

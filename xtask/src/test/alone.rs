@@ -9,7 +9,7 @@ use speed_bump_testing::places;
 
 use super::skip_list::matches;
 
-/// So many may fail beside others. Where more do, something else is wrong.
+/// The most tests that may fail beside others. If more fail, something else is wrong.
 const MAX: usize = 3;
 
 /// Tests of one area.

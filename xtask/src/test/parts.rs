@@ -7,8 +7,8 @@ const WORKSPACE: [&str; 3] = ["--workspace", "--exclude", "speed-bump-ebpf"];
 const PROGRAMS: [&str; 4] = ["--bins", "--examples", "--test", "*"];
 
 /// The unit tests of libraries. Those of the large ones are built without optimisation: that takes a third of
-/// the time, and they run as long. The library of the end-to-end tests has none, and is left out, since it
-/// would be built twice.
+/// the time, and the tests do not take longer. The library of the end-to-end tests has none, and is left out,
+/// since it would be built twice.
 const LIBRARIES: [&str; 7] = [
     "--lib",
     "--exclude",

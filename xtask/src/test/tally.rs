@@ -29,7 +29,7 @@ pub(crate) struct Tally {
     failures: BTreeSet<String>,
     /// Tests that failed beside others and passed alone.
     passed_alone: BTreeSet<String>,
-    /// Test programs that have begun, less those that have told how their tests went.
+    /// How many test programs have begun and not reported their results.
     without_result: usize,
     panics: Panics,
     skips: BTreeSet<Skip>,
@@ -77,7 +77,7 @@ impl Tally {
         self.failures.extend(own.failures);
         self.panics.extend(own.panics);
         match status {
-            // Libtest's own: all passed, and some failed.
+            // The exit codes of libtest: all tests passed, or some failed.
             0 => (),
             101 if own.failed > 0 => (),
             // The exit code of timeout(1), which ran it.
@@ -92,7 +92,8 @@ impl Tally {
         self.failures.insert(what);
     }
 
-    /// The failures, where they are all that went wrong: each test program has told how its tests went.
+    /// The failed tests, if nothing else went wrong; `None` if, for example, a test program did not report
+    /// its results.
     pub(super) fn explained_failures(&self) -> Option<&BTreeSet<String>> {
         let is_all = self.without_result == 0 && self.failures.len() == self.failed;
         (is_all && self.failed > 0).then_some(&self.failures)
@@ -209,7 +210,7 @@ impl fmt::Display for Tally {
                 writeln!(f, "    {line}")?;
             }
         }
-        // Last, for a reader of the end alone.
+        // Failures come last, for a reader who reads only the end.
         for name in &self.failures {
             writeln!(f, "FAILED {name}")?;
             for line in self.panics.for_test(name) {

@@ -111,7 +111,7 @@ impl Guest<'_> {
                 }
             }
         }
-        // Still running if its time is over; else it has closed its output, and is ending.
+        // If its time is over, QEMU still runs. Otherwise QEMU has closed its output, and is ending.
         if timed_out {
             child.0.kill().context("cannot kill QEMU")?;
         }

@@ -31,7 +31,8 @@ pub(crate) struct Series {
     suite: &'static str,
     /// The release whose compiler and C library belong to that suite.
     pub(super) release: &'static str,
-    /// The programs that run there by default; none: all but those about kernels like the first.
+    /// The programs that run there by default. If the list is empty: all programs, except those about kernels
+    /// like the first.
     only: &'static [&'static str],
 }
 
@@ -103,7 +104,8 @@ fn fetch(series: &Series, folder: &Path) -> Result<Kernel> {
         bail!("it has no {IMAGE}{}…", series.name)
     };
     let Some(packages) = archive.download_some(package, is_part)? else { bail!("it has no {package}") };
-    // Moved away first: an interrupted run leaves nothing that looks complete.
+    // We unpack into another folder and rename it at the end, so that an interrupted run leaves nothing that
+    // looks complete.
     let work = tempfile::Builder::new().prefix(".new-").tempdir_in(folder)?;
     debian::prepare(work.path(), &[])?;
     debian::extract(&packages, work.path())?;

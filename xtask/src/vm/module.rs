@@ -63,7 +63,7 @@ pub(super) fn ensure(series: &Series, kernel: &Kernel, update: bool) -> Result<P
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
     );
     if let Err(error) = built {
-        // Otherwise it would count as built the next time.
+        // Otherwise the old module would count as built the next time.
         let _ = fs::remove_file(&module);
         return Err(error);
     }
@@ -82,14 +82,16 @@ fn make_root(series: &Series, kernel: &Kernel, root: &Path) -> Result<()> {
     let Some(packages) = archive.download(&packages)? else {
         bail!("Debian has no {headers} any more: fetch the newest kernel with --update")
     };
-    // Moved away first: an interrupted run leaves nothing that looks complete.
+    // We build in another folder and rename it at the end, so that an interrupted run leaves nothing that
+    // looks complete.
     let work = tempfile::Builder::new().prefix(".new-").tempdir_in(&folder)?;
     debian::prepare(work.path(), &["proc", "dev", "tmp"])?;
     debian::extract(&packages, work.path())?;
     archive.clean()?;
     // As the alternatives system would have it.
     symlink("mawk", work.path().join("usr/bin/awk")).context("cannot link awk")?;
-    // With it, the module would get type information, which needs another program and which nothing reads.
+    // With this file, the module would get type information, which needs another program and which nothing
+    // reads.
     let _ = fs::remove_file(work.path().join(format!("usr/src/{headers}/vmlinux")));
     fs::rename(work.path(), root).with_context(|| format!("cannot move to {}", root.display()))
 }

@@ -89,11 +89,11 @@ impl Qemu {
     /// The command that runs a machine, with its console on standard input and output.
     pub(crate) fn command(&self, machine: &Machine) -> Command {
         let at = |path: &str| self.root.join(path);
-        // It ends with us, in whatever way we end.
+        // QEMU ends when we end, in whatever way.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "nice", "-n", "10"])
-            // Through its own dynamic loader: the system's C library may be older.
+            // QEMU runs through its own dynamic loader, because the system's C library may be older.
             .arg(at("usr/lib64/ld-linux-x86-64.so.2"))
             .arg("--library-path")
             .arg(at(LIBRARIES))

@@ -31,8 +31,8 @@ pub struct OpenLoop {
     /// When the next slow time begins, and when it ends.
     slow: (f64, f64),
     next_arrival: f64,
-    /// Requests at the device: when it will be done with each, and when that arrived. The first to be done
-    /// comes last.
+    /// Requests at the device: when the device will be done with each, and when the request arrived. The
+    /// first to be done comes last.
     at_device: Vec<(f64, f64)>,
 }
 

@@ -146,7 +146,7 @@ fn phases(measured: &Measured) -> Markup {
     }
 }
 
-/// Slices of one phase that one row tells of.
+/// Slices of one phase that share one row.
 fn rows(measured: &Measured) -> impl Iterator<Item = &[Slice]> {
     let each = measured.slices.len().div_ceil(LISTED).max(1);
     measured.slices.chunk_by(|one, other| one.phase == other.phase).flat_map(move |of| of.chunks(each))

@@ -196,7 +196,7 @@ impl Numbers {
 }
 
 fn lock(printed: &Mutex<Printed>) -> MutexGuard<'_, Printed> {
-    // Only numbers: the state is consistent.
+    // The state consists of numbers, and is consistent even if a thread panicked.
     printed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -42,13 +42,13 @@ pub struct Options {
     pub seed: Option<u64>,
     /// A function that is worth less than this share of the time per unit does not matter.
     pub worth: f64,
-    /// A function also does not matter if less than this share of its added time shows up, unless it seems to
-    /// be worth `worth`.
+    /// A function also does not matter if less than this share of its added time shows up, unless its 95 %
+    /// interval is above zero and its estimate is worth at least `worth`.
     pub threshold: f64,
     /// How much longer units may take, as a share of their time.
     pub max_slowdown: f64,
-    /// The longest delay of a call. Without one it is 10 ms, or for Python functions `max_slowdown` of a unit
-    /// if that is more, up to a second.
+    /// The longest delay of a call. The default is 10 ms; for Python functions it is `max_slowdown` times the
+    /// time per unit, at least 10 ms and at most a second.
     pub longest_call: Option<Nanos>,
     /// Whether clients send the next request as soon as they have an answer.
     pub closed_loop: bool,

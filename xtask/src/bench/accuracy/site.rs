@@ -35,9 +35,9 @@ pub(in crate::bench) fn list(
     parse(&listing, count).with_context(|| format!("cannot read the tool's listing:\n{listing}"))
 }
 
-/// A site is a line `site FILE+OFFSET: INSTRUCTION (KIND), floor TIME`. Those before the first target are the
-/// interpreter's, and stand for all Python functions; the helper's stub is in the process only later, and the
-/// text says what to expect of it.
+/// A site is a line `site FILE+OFFSET: INSTRUCTION (KIND), floor TIME`. Sites before the first target belong
+/// to the interpreter, and stand for all Python functions. The helper's stub comes into the process only
+/// later, so there the text says which site to expect.
 fn parse(listing: &str, targets: usize) -> Option<Vec<Site>> {
     let mut sections = listing.split("\nline ");
     let interpreter = sections.next().and_then(|text| last_site(text).or_else(|| stub(text)));

@@ -55,7 +55,7 @@ impl Subject {
     }
 }
 
-/// At sites of several kinds, a single-stepped one (`leaf`, `labs`) among them.
+/// Functions with sites of several kinds; the sites of `leaf` and `labs` are single-stepped.
 const C: &[Function] = &[
     Function { name: "hot", target: "native:*/service:hot" },
     Function { name: "outer", target: "native:*/service:outer" },

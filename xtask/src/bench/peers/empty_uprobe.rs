@@ -8,7 +8,7 @@ use speed_bump_testing::{Fixture, Service, places};
 
 use super::{Peer, dose::Dose};
 
-/// Attached by a small program, until that is closed.
+/// A small program attaches the probe. The probe is gone when the program ends.
 pub(super) struct EmptyUprobe {
     attacher: Fixture,
     file: PathBuf,

@@ -80,7 +80,7 @@ fn slept<'a>(slices: impl Iterator<Item = &'a Slice>, calls: fn(&Times) -> &Sort
 /// The time that calls lost, in ns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Lost {
-    /// A call's.
+    /// What a call of the function lost.
     pub(super) call: f64,
     /// The same at the 99th percentile, in the median slice.
     pub(super) call_99: f64,

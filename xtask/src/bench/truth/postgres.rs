@@ -201,7 +201,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // SIGQUIT is PostgreSQL's immediate end, its backends' included. All fail only when it has ended.
+        // SIGQUIT ends PostgreSQL and its backends at once. These calls fail only if it has ended already.
         let _ = Command::new("kill").args(["-QUIT", &self.pid().to_string()]).status();
         let _ = self.server.wait();
         let _ = fs::remove_dir_all(&self.folder);

@@ -20,7 +20,8 @@ const CLIENTS: [usize; 3] = [1, 2, 8];
 const DELAYS_US: [u64; 4] = [20, 100, 500, 1000];
 /// The duration of a request without slowing, in us.
 const OWN_US: u64 = 20;
-/// The Python that we measure: the newest without a trap that most machines have.
+/// The versions of Python that we measure, the first one that is on this machine: new ones, in which the
+/// helper needs no trap, and which most machines have.
 const PYTHON: [(u8, u8); 3] = [(3, 12), (3, 13), (3, 11)];
 /// Time from a change to the slice in which we measure it.
 const SETTLE: Duration = Duration::from_millis(20);
