@@ -31,10 +31,10 @@ impl LiveTable {
         self.draw_text(|size| table::render_live(report, size));
     }
 
-    /// Draws a text of at most this size there.
+    /// Draws a text in that place. `text` gets the largest size that the text may have.
     pub(super) fn draw_text(&mut self, text: impl FnOnce(Size) -> String) {
         let terminal = size(stderr());
-        // Neither scrolls the table, nor wraps it: some terminals wrap behind the last column.
+        // A text of this size neither scrolls nor wraps: some terminals wrap behind the last column.
         let size =
             Size { lines: terminal.lines.saturating_sub(2), columns: terminal.columns.saturating_sub(1) };
         let text = text(size);
@@ -47,7 +47,7 @@ impl LiveTable {
         self.bar.set_message(text);
     }
 
-    /// Leaves nothing of it.
+    /// Removes the table.
     pub(super) fn clear(self) {
         self.bar.finish_and_clear();
     }

@@ -37,7 +37,8 @@ pub(super) struct Outputs {
     json: Option<Output>,
     pstats: Option<Output>,
     lines: Option<JsonLines>,
-    /// Writing a line failed, not because the reader had gone. A warning was printed.
+    /// Whether writing a line failed for another reason than that the reader is gone. Then a warning was
+    /// printed.
     lost_line: bool,
     ready: Option<File>,
 }

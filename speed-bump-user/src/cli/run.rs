@@ -31,7 +31,7 @@ use crate::{
 
 /// Runs the command and returns its exit code.
 pub fn run(arguments: &RunArgs, verbose: bool) -> Result<ExitCode, Failure> {
-    // Before the tool starts other threads, which would receive the signals.
+    // We hold the signals before the tool starts other threads, which would receive them.
     let signals = HeldSignals::hold();
     let environment = Environment::read().map_err(|error| Failure::new(USAGE, error))?;
     let flags = &arguments.session;

@@ -39,7 +39,7 @@ struct Keeper {
 impl Keeper {
     fn start() -> io::Result<Self> {
         let mut shell = Command::new("/bin/sh");
-        // Its own group: signals of a terminal are for this program.
+        // The shell has a process group of its own, so that signals of a terminal reach only this program.
         shell.args(["-c", SCRIPT]).current_dir("/").process_group(0);
         let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let input = child.stdin.take().ok_or_else(|| io::Error::other("it has no input"))?;

@@ -27,7 +27,7 @@ const LINES_TOLD: usize = 5;
 /// And characters of each.
 const LONGEST_LINE: usize = 300;
 
-/// The last lines of a text, in one that may be printed.
+/// The last lines of a text, as one printable line.
 pub(super) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if lines.is_empty() {

@@ -40,8 +40,8 @@ pub(crate) struct Live<'a> {
     /// By candidate.
     functions: Vec<SelectedFunction>,
     doses: BTreeMap<u32, Nanos>,
-    /// The functions that may have a dose now, for when the doses expire: there is no room for a dose of each
-    /// function.
+    /// The functions that may have a dose now. When doses expire, only these get a dose of zero: there is no
+    /// room for a dose of each function.
     dosed: Dosed,
     /// Whether a warning said that a further metric cannot be read.
     told: bool,
@@ -125,7 +125,7 @@ impl Subject for Live<'_> {
         let bound = DelayBound::new(share, Duration::from_nanos(window.0));
         let bound = bound.map_err(|error| SubjectError::Session(Box::new(error)))?;
         match self.handle.controls().set_bound(bound) {
-            // Its engine cannot, which the user has heard.
+            // The engine cannot bound delays. The user already got a message about that.
             Err(SessionError::Unbounded) => Ok(()),
             result => Ok(result?),
         }
@@ -288,7 +288,7 @@ pub(crate) fn counted(
                 TargetKind::Native | TargetKind::Usdt => Origin::Native,
             },
             calls: stats.calls,
-            // A call takes some time: without any, its helper was not ready to time it.
+            // Each call takes some time. If there is none, the helper was not ready to time the calls.
             own_ns: (between.times_of(id).map(|times| Nanos(times.own_ns)))
                 .filter(|own| own.0 > 0 || stats.calls == 0),
             waited_ns: None,
@@ -303,7 +303,7 @@ pub(crate) fn counted(
     Counted { functions, candidates, census, progress: most.map(|(_, function)| function.clone()) }
 }
 
-/// The caller of a candidate that has all calls that other candidates of its function are not for.
+/// The name of the caller in a candidate for all calls that no other candidate of the function covers.
 const OTHERS: &str = "<others>";
 
 fn name_others(candidates: &mut [Candidate]) {

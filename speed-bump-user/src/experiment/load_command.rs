@@ -16,11 +16,11 @@ use super::{
 };
 use crate::{sys::clock::now, units::Nanos};
 
-/// How often to look whether it has ended.
+/// How often to poll whether it has ended.
 const POLL: Duration = Duration::from_millis(10);
 /// A command that ends earlier is no load.
 const SHORTEST: Nanos = Nanos(1_000_000_000);
-/// It is started again so often.
+/// The most times that it is started again.
 const MAX_STARTS: usize = 1_000;
 
 /// A command that makes the load. Dropping it ends the command, with all that it has started.

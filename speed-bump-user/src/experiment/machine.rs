@@ -17,7 +17,7 @@ use crate::{
 
 /// The most threads in a record.
 const MAX_THREADS: usize = 16;
-/// A thread that was busy for a smaller share of the time is not in it.
+/// A thread that was busy for a smaller share of the time is not in the record.
 const MIN_BUSY: f64 = 0.01;
 /// Bytes of a thread's name (`TASK_COMM_LEN`).
 const NAME: u64 = 16;
@@ -146,7 +146,7 @@ impl Surroundings {
         let wanted = ran.saturating_add(waited);
         let (then, until) = (self.busy, now.busy);
         let processors_busy = until.zip(then).and_then(|(until, then)| until.busy_since(&then));
-        // Processes that have ended may have taken any of it.
+        // Processes that have ended may have taken any part of the processor time.
         let is_known = self.processes.is_subset(&now.processes);
         let all = until.zip(then).map_or(0, |(until, then)| until.all.saturating_sub(then.all));
         let own = now.ran.saturating_sub(self.ran) as f64 / all.max(1) as f64;

@@ -31,7 +31,7 @@ struct State {
 }
 
 impl Expiry {
-    /// Starts to watch the calling thread, and calls `act` when the thread was silent for `patience`.
+    /// Starts to watch the calling thread, and calls `take_back` when the thread was silent for `patience`.
     ///
     /// # Errors
     /// No thread could be started.

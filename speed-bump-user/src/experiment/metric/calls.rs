@@ -12,19 +12,20 @@ use crate::{
 /// Calls of all functions of a target and, if the session times them, how long they take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calls {
-    /// The target's number among those of metrics.
+    /// The target's number among the targets of metrics.
     number: TargetIndex,
     /// The target's number in the session.
     target: TargetIndex,
     /// What to compare: how many calls there are, or how long they take.
     by: By,
-    /// Whether calls may be timed. Otherwise the session still has the sums of when they were.
+    /// Whether calls may be timed now. If they may not, the session still has the sums from the time when
+    /// they were.
     may_be_timed: bool,
 }
 
 impl Calls {
-    /// Calls of the target with this number among those of metrics. A session that begins with these targets
-    /// has them in the same places.
+    /// Calls of the target with this number among the targets of metrics. A session that begins with the
+    /// targets of metrics has them in the same places.
     pub(crate) fn new(number: TargetIndex, by: By) -> Self {
         Self { number, target: number, by, may_be_timed: true }
     }
@@ -74,7 +75,7 @@ impl Metric for Calls {
     }
 }
 
-/// The place in a session of the target with this number among those of metrics.
+/// The place in a session of the target with this number among the targets of metrics.
 pub(super) fn place(places: &[TargetIndex], number: TargetIndex) -> TargetIndex {
     places.get(number.0 as usize).copied().unwrap_or(number)
 }

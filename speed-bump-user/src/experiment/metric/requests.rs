@@ -17,7 +17,7 @@ use crate::{
     units::Pid,
 };
 
-/// How often to look for forked workers.
+/// How often to search for forked workers.
 const POLL: Duration = Duration::from_secs(1);
 
 /// The metric: requests that the processes answer, from the start of counting on.

@@ -48,8 +48,8 @@ pub(super) struct Weight {
     waits: f64,
 }
 
-/// Samples may come too seldom while a thread works. The kernel knows how long each thread ran: so many
-/// samples are work, at least.
+/// While a thread works, samples may come too seldom. The kernel knows how long each thread ran. At least as
+/// many samples as belong to that time count as work.
 pub(super) fn weights(profile: &Profile) -> BTreeMap<ThreadOf, Weight> {
     let mut samples: BTreeMap<ThreadOf, (u64, u64)> = BTreeMap::new();
     for stack in &profile.stacks {
@@ -71,7 +71,7 @@ pub(super) fn weights(profile: &Profile) -> BTreeMap<ThreadOf, Weight> {
     samples.into_iter().map(weight).collect()
 }
 
-/// The samples of each function, by place, where these are asked about.
+/// The samples of each function, by place, if the session asks about these functions.
 pub(super) fn attributed(profile: &Profile, is_asked: &[bool]) -> Vec<Time> {
     attributed_by(&weights(profile), profile, is_asked)
 }
@@ -173,8 +173,8 @@ pub(super) fn take_out_waits(counted: &mut Counted, profile: &Profile, asked: &A
     }
 }
 
-/// What the threads that do units waited in, the longest first. If these threads are unknown, those that
-/// work.
+/// What the threads that do units waited in, the longest first. If these threads are unknown, what the
+/// threads that work waited in.
 pub(super) fn waits(asked: &Asked, profile: &Profile, units: &BTreeSet<ThreadOf>) -> Vec<Wait> {
     let works = || profile.stacks.iter().filter(|stack| stack.works > 0).map(|stack| stack.thread);
     let threads = if units.is_empty() { works().collect() } else { units.clone() };

@@ -32,7 +32,7 @@ const MOST_CALLERS: usize = 4;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ByCaller {
     pub(super) function: FunctionSeen,
-    /// What `caller=` has for each.
+    /// The value of `caller=` for each caller.
     callers: Vec<String>,
 }
 
@@ -102,8 +102,8 @@ pub(super) fn by_samples(profile: &Profile, code: &Code, is_chosen: &[bool]) -> 
     found.into_iter().map(|(_, of)| of).take(MOST_FUNCTIONS).collect()
 }
 
-/// Those whose callers still count by the calls of a session. `None`: the session does not cover them, as
-/// where calls are seen without the helper.
+/// Keeps the functions whose callers make enough of the calls, by the counts of a session. `None`: the
+/// session does not cover the functions, for example because it sees calls without the helper.
 pub(super) fn by_calls(by_caller: Vec<ByCaller>, counted: &Counted) -> Option<Vec<ByCaller>> {
     let is_covered =
         |of: &ByCaller| counted.candidates.iter().any(|candidate| is_of(candidate, &of.function));
@@ -113,7 +113,7 @@ pub(super) fn by_calls(by_caller: Vec<ByCaller>, counted: &Counted) -> Option<Ve
     Some(by_caller.into_iter().filter_map(|of| of.by_calls(counted)).collect())
 }
 
-/// What `caller=` has for a function: `MODULE:NAME`. Two of them where its qualified name is not known.
+/// The values of `caller=` for a function: `MODULE:NAME`. There are two if its qualified name is unknown.
 fn patterns(caller: &FunctionSeen) -> Vec<String> {
     let prefix = format!("{}:", TargetKind::Python.prefix());
     // These lines have no white space.

@@ -167,8 +167,8 @@ pub(super) fn count(
     // Little's law.
     let latency = after.latency.zip(before.latency).map(|(after, before)| after - before);
     seen.under_way = latency.map(|latency| latency / span.0.max(1) as f64);
-    // The function of the unit takes time as others do, and is tried as they are. One that was named is not
-    // among those that the user wants tried.
+    // The function of the unit takes time as others do, and is tried as they are. But if the user named the
+    // functions to try, it is not among them.
     let tries_unit = !samples && metrics.unit.by() == By::Throughput;
     let tried = [metrics.unit.target(), metrics.unit.longer_target()].map(|of| of.filter(|_| tries_unit));
     let metrics = ForMetrics { targets: of_targets, unit: target, tried };

@@ -29,14 +29,14 @@ const MOSTLY_OWN: f64 = 0.5;
 /// A library's function is asked about unless the service's functions call it in more than this share of its
 /// time: then its time is theirs.
 const CALLED_BY_SERVICE: f64 = 0.1;
-/// A library's function whose own samples are waits to this share is told as a wait.
+/// A library's function is reported as a wait if this share of its own samples are waits, or more.
 const MOSTLY_WAITS: f64 = 0.8;
-/// Threads are on the stack of a function that never returns to this share of their samples.
+/// A function that never returns is on the stack in at least this share of its threads' samples.
 const ALWAYS: f64 = 0.98;
-/// With fewer samples, nobody knows.
+/// With fewer samples, this is unknown.
 const MIN_SAMPLES: u64 = 20;
 
-/// Depths of stacks that are taken one by one.
+/// In this many rounds we take out the functions of one depth; then all at once.
 const ROUNDS: usize = 64;
 /// Names that CPython gives to code within a function (compile.c).
 const WITHIN: [&str; 4] = ["<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"];
@@ -220,8 +220,8 @@ fn least(profile: &Profile, worth: f64) -> f64 {
 }
 
 /// Whether it is a function of its own. Comprehensions, generator expressions and lambdas belong to the
-/// function in which they stand; names before 3.11 do not tell where that is. So do those that libraries make
-/// of text: each named tuple has one.
+/// function in which they stand; names before 3.11 do not tell where that is. Functions that libraries make
+/// of text are no functions of their own either: each named tuple has one.
 pub(super) fn is_function(of: &FunctionSeen) -> bool {
     let last = of.name.rsplit('.').next().unwrap_or_default();
     let is_within = of.name.contains(".<locals>.") || !of.is_qualified || of.file == Path::new("<string>");
@@ -241,7 +241,7 @@ fn give_to_callers(profile: &Profile, is_asked: &mut [bool], least: f64) -> Vec<
         let little: Vec<usize> = asked.filter(has_little).collect();
         let deepest = little.iter().map(|place| depth(*place)).max();
         let Some(deepest) = deepest else { return times };
-        // Stacks can be made deep: then what is left goes at once.
+        // A process can make its stacks deep. After many rounds, all functions that are left go at once.
         for place in little.into_iter().filter(|place| depth(*place) == deepest || round >= ROUNDS) {
             if let Some(is_asked) = is_asked.get_mut(place) {
                 *is_asked = false;

@@ -13,9 +13,9 @@ use crate::{
     targets::{TargetKind, exact},
 };
 
-/// So many units of work there must be in all of the time.
+/// The least number of units of work in all of the time.
 const MIN_UNITS: f64 = 120.0;
-/// And no fewer than this many per second, however long the sweep is.
+/// The least number of units per second, however long the sweep is.
 const MIN_RATE: f64 = 0.5;
 /// How long to count calls of functions that may be the unit, at least and at most.
 const COUNTED: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];

@@ -24,7 +24,8 @@ const HARDLY: f64 = 0.05;
 const DESCRIPTORS: usize = 65_536;
 
 /// Whether nothing asks these processes, and with `children` their descendants, for their work. `waits` is
-/// what the threads that do units wait in; `None` if that is unknown. `false` where it cannot be told.
+/// what the threads that do units wait in; `None` if that is unknown. Returns `false` if the answer is
+/// unknown.
 pub(super) fn are_none(processes: &[Pid], children: bool, waits: Option<&[Wait]>) -> bool {
     let share = |is_it: &dyn Fn(&Wait) -> bool| -> Option<f64> {
         Some(waits?.iter().filter(|wait| is_it(wait)).map(|wait| wait.share).sum())
@@ -99,8 +100,8 @@ impl Ends {
         Ok(())
     }
 
-    /// Whether nothing leads to other programs. Which two sockets are a pair is not known, but that each has
-    /// another.
+    /// Whether nothing leads to other programs. It is not known which two sockets are a pair, only that each
+    /// socket has a partner.
     fn are_all_within(&self) -> bool {
         let is_fed = self.pipes.values().any(|(reads, writes)| *reads && !writes);
         let are_pairs =

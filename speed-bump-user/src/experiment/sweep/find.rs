@@ -146,7 +146,7 @@ fn ask_by_caller(
         }
         Err(SweepError::Stopped) => return Err(SweepError::Stopped),
         Err(error) => {
-            // A process whose calls are seen without the helper, for example.
+            // This happens, for example, if the calls of a process are seen without the helper.
             tracing::info!("no function is asked about by its callers: {error}");
             found.keep_by_caller(None);
         }

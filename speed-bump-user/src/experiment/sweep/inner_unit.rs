@@ -45,7 +45,8 @@ const INSIDE: f64 = 0.95;
 const MIN_SAMPLES: u64 = 5;
 /// The most polls that are kept.
 const MAX_POLLS: usize = 4_000;
-/// If no unit is under way for more than this share of the time, requests are regressed and not units.
+/// If no unit is under way for more than this share of the time, the experiment compares latencies, and does
+/// not count steps.
 const IDLE: f64 = 0.1;
 
 /// The counts of the census, again and again.

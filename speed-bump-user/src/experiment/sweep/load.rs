@@ -15,7 +15,7 @@ use crate::{
     units::Nanos,
 };
 
-/// How often to look for units.
+/// How often to poll for units.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Starts the load. When it fails, `quit` is asked.
@@ -32,8 +32,7 @@ pub(super) fn start(
     Ok(Some(load))
 }
 
-/// Adds to a record what became of the load. One that failed takes all verdicts with it, unless all delays
-/// were over.
+/// Adds to a record how the load ended. If the load failed, no verdict stands, unless all delays were over.
 pub(super) fn put_in(measured: &mut Measured, load: Option<&LoadCommand>) {
     let Some(load) = load else { return };
     measured.load = Some(load.record());
@@ -68,7 +67,7 @@ impl Context<'_> {
                 None if self.quit.is_asked() => return Err(SweepError::Stopped),
                 None => std::thread::sleep(POLL),
             }
-            // An error of the metric is told by what reads it next.
+            // If the metric has an error, the next reading reports it.
             let (Some(first), Some(count)) = (first, units()) else { return Ok(()) };
             if count > first {
                 return Ok(());

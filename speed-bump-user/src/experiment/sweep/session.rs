@@ -128,8 +128,8 @@ impl Context<'_> {
 }
 
 impl SweepSession {
-    /// The functions that the first targets of the sweep select, so many of them; none if the counters cannot
-    /// be read.
+    /// The functions that the first `targets` targets of the sweep select; none if the counters cannot be
+    /// read.
     pub(super) fn functions_of(&self, targets: usize) -> Vec<SelectedFunction> {
         let Ok(snapshot) = self.handle.snapshot() else { return Vec::new() };
         let places = self.places.get(..targets).unwrap_or_default();

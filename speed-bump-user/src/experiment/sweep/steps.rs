@@ -21,7 +21,7 @@ use crate::{
 
 /// A function may be a step if it takes this share of the time, with what it calls.
 const OF_TIME: f64 = 0.3;
-/// The most functions that are counted only since they may be steps.
+/// The most functions that are counted only because they may be steps.
 const MAX_STEPS: usize = 8;
 /// Counting takes at least this long, and at most this part of the whole time.
 const MIN_TIME: Nanos = Nanos(1_000_000_000);
