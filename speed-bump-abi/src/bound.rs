@@ -3,8 +3,8 @@
 //!
 //! Each thread has a leaky bucket. A delay that begins adds its length; the bucket leaks the share of the
 //! time that passes. A delay that the bucket has no room for is left out, as a whole: the call is counted and
-//! not delayed. So over any stretch of time, the delays of a thread take at most the share of the stretch and
-//! of one window; and no delay is longer than the share of a window.
+//! not delayed. So in any stretch of time, the delays of a thread take at most the share of the stretch, plus
+//! the share of one window. No delay is longer than the share of a window.
 //!
 //! The helper and the BPF programs have buckets of their own: a thread that both delay, Python functions and
 //! native ones, may get twice as much.
@@ -37,11 +37,11 @@ impl Bound {
     pub const ONE: u64 = 1 << 20;
     /// No bound.
     pub const NONE: Self = Self { share: 0, room: 0 };
-    /// Of more time than this, no more leaks: 2.4 hours of ns, so that the product with a share fits.
+    /// The longest time that leaks at once: 2.4 hours in ns, so that its product with a share fits.
     const LONGEST: u64 = 1 << 43;
 
-    /// The bound for this share of the time, in parts, within windows of this length. A share of more than
-    /// [`Bound::ONE`] is that.
+    /// The bound for this share of the time, in parts, within windows of this length. A larger share counts
+    /// as [`Bound::ONE`].
     pub const fn new(share: u64, window: u64) -> Self {
         let share = if share > Self::ONE { Self::ONE } else { share };
         let window = if window > Self::LONGEST { Self::LONGEST } else { window };

@@ -1,26 +1,26 @@
 //! Who calls whom: the table in which the helper adds up the calls of each pair of functions.
 //!
-//! Rows are found by open addressing: a pair has the first row of its own or of nobody's, of so many from a
-//! place on that its key says.
+//! Rows are found by open addressing: the key of a pair says at which row to begin. From there on, the pair
+//! has the first of [`LOOKS`] rows that is its own or free.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The target of a function that no target selects, and that calls one that a target does: it is in the table
-/// of functions for its name alone.
+/// The target of a function that no target selects, but that calls a selected one. It is in the table of
+/// functions only for its name.
 pub const NO_TARGET: u32 = u32::MAX;
 
-/// Rows that are looked at for a pair; the table is full for it where all are others'.
+/// How many rows we check for a pair. If all of them are other pairs', there is no room for it.
 pub const LOOKS: usize = 32;
 
 /// The calls of one function by another one, and their times in units of the block's
-/// [`Clock`](crate::control_block::Clock): written by the helper when calls end. The sums wrap around.
+/// [`Clock`](crate::control_block::Clock). The helper writes them when calls end. The sums wrap around.
 ///
 /// The caller is the function of the calling frame, whether a target selects it or not ([`NO_TARGET`]). A
 /// call is *recursive* where another one of the same pair is in progress on the thread.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct CallerRow {
-    /// The [`key`] of the pair; 0: nobody's.
+    /// The [`key`] of the pair; 0: the row is free.
     pub key: AtomicU64,
     /// Calls that have ended, or were suspended.
     pub calls: AtomicU64,
@@ -33,7 +33,7 @@ pub struct CallerRow {
 }
 
 impl CallerRow {
-    /// Nobody's.
+    /// A free row.
     #[allow(clippy::declare_interior_mutable_const)]
     pub const NEW: Self = Self {
         key: AtomicU64::new(0),
@@ -44,13 +44,14 @@ impl CallerRow {
     };
 }
 
-/// What a pair is known by, of functions by their numbers in the block, which are below `u32::MAX`; never 0.
+/// The key of a pair, from the numbers that the functions have in the block, which are below `u32::MAX`.
+/// Never 0.
 #[inline]
 pub const fn key(caller: u32, callee: u32) -> u64 {
     ((caller as u64).wrapping_add(1) << 32) | callee as u64
 }
 
-/// The caller and the callee of a key; `None` for what is no key.
+/// The caller and the callee of a key; `None` if it is not a key.
 #[inline]
 pub const fn pair(key: u64) -> Option<(u32, u32)> {
     match ((key >> 32) as u32).checked_sub(1) {
@@ -59,7 +60,7 @@ pub const fn pair(key: u64) -> Option<(u32, u32)> {
     }
 }
 
-/// The number of the row of a pair, which it has from here on. `None`: there is no room. The length of the
+/// The number of a pair's row. A pair without a row gets one. `None`: there is no room. The length of the
 /// table is a power of two.
 #[inline]
 pub fn row_of(rows: &[CallerRow], caller: u32, callee: u32) -> Option<usize> {
@@ -86,7 +87,7 @@ pub fn has_row(rows: &[CallerRow], caller: u32, callee: u32) -> bool {
     seen.find(|theirs| *theirs == 0 || *theirs == key) == Some(key)
 }
 
-/// The rows that are looked at for a key, with their numbers.
+/// The rows that we check for a key, with their numbers.
 #[inline]
 fn places(rows: &[CallerRow], key: u64) -> impl Iterator<Item = (usize, &CallerRow)> {
     let first = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
@@ -112,7 +113,7 @@ pub struct PairTimes {
 
 impl core::ops::AddAssign for PairTimes {
     fn add_assign(&mut self, other: Self) {
-        // A process may have written what its helper summed up.
+        // The process can write to the memory of the helper's sums, so they may be any numbers.
         self.calls = self.calls.saturating_add(other.calls);
         self.recursive = self.recursive.saturating_add(other.recursive);
         self.own_ns = self.own_ns.saturating_add(other.own_ns);

@@ -4,9 +4,9 @@
 //! lower. So a call is known by where its return address lies, and calls whose end was never seen (an
 //! exception, `longjmp`) show as soon as another one begins or ends above them.
 //!
-//! Everything here has bounds that the verifier of kernels sees, whatever lies in the map. How to go through
-//! the calls is left to whoever runs it ([`Turns`]): the verifier walks through each turn of a loop that is
-//! written out, with all that comes after it, and takes seconds for that.
+//! Everything here has bounds that the kernel's verifier can see, whatever lies in the map. The caller says
+//! how to run loops over the calls ([`Turns`]): the verifier walks through each turn of an ordinary loop,
+//! with all code that follows it, and takes seconds for that.
 
 use core::hint::black_box;
 
@@ -23,7 +23,7 @@ pub struct TimedCall {
     pub entered_ns: u64,
     /// Time in timed functions that it called, without what the tool took there.
     pub nested_ns: u64,
-    /// What the tool took in those.
+    /// The tool's own time in those functions.
     pub tool_ns: u64,
     /// Number of the function: its position in the map of functions.
     pub function: u32,
@@ -42,7 +42,7 @@ pub struct TimedCall {
 pub struct CallStack {
     /// How many there are.
     pub depth: u32,
-    /// The image that they are of, as [`Cookie::process`](crate::Cookie::process) numbers it.
+    /// The number of the image that the calls belong to: [`Cookie::process`](crate::Cookie::process).
     pub process: u32,
     /// The outermost first.
     pub calls: [TimedCall; CALLS_DEPTH as usize],
@@ -55,7 +55,7 @@ pub struct Entered {
     pub position: Option<u32>,
     /// Whether another call of the function is in progress.
     pub is_recursive: bool,
-    /// How many calls it showed to be over without their end having been seen.
+    /// How many calls turned out to be over although their end was not seen.
     pub dropped: u32,
 }
 
@@ -76,11 +76,11 @@ pub trait Turn {
 
 /// A way to run a loop.
 pub trait Turns {
-    /// Runs so many turns at most.
+    /// Runs at most this many turns.
     fn run<T: Turn>(most: u32, turn: &mut T);
 }
 
-/// Looks for a call of a function among those in progress.
+/// Searches for a call of a function among those in progress.
 struct Search<'a> {
     calls: &'a [TimedCall; CALLS_DEPTH as usize],
     function: u32,
@@ -95,7 +95,7 @@ impl Turn for Search<'_> {
     }
 }
 
-/// Adds up what calls called whose return addresses lie below a limit.
+/// Adds up the nested times of calls whose return addresses lie below a limit.
 struct Dropping<'a> {
     calls: &'a [TimedCall; CALLS_DEPTH as usize],
     limit: u64,
@@ -139,11 +139,11 @@ impl CallStack {
         }; CALLS_DEPTH as usize],
     };
 
-    /// A call of `function` begins whose return address lies at `stack`.
+    /// A call of `function` begins. Its return address lies at `stack`.
     #[inline(always)]
     pub fn enter<T: Turns>(&mut self, process: u32, function: u32, stack: u64, entered_ns: u64) -> Entered {
         if self.process != process {
-            // The thread has executed another program since, or is another one of the same number.
+            // The thread has executed another program since, or another thread has the same number now.
             self.process = process;
             self.depth = 0;
         }
@@ -166,14 +166,14 @@ impl CallStack {
         Entered { position: Some(depth), is_recursive, dropped }
     }
 
-    /// Where a call lies that [`enter`](Self::enter) entered.
+    /// The call at a position that [`enter`](Self::enter) returned.
     #[inline(always)]
     pub fn at(&mut self, position: u32) -> &mut TimedCall {
         &mut self.calls[place(position)]
     }
 
-    /// The call of `function` ends whose return address lies at `stack`; `None` where it is not known when it
-    /// began. Also says how many calls that showed to be over without their end having been seen.
+    /// Ends the call of `function` whose return address lies at `stack`; `None` if it is not known when the
+    /// call began. Also returns how many calls turned out to be over although their end was not seen.
     #[inline(always)]
     pub fn leave<T: Turns>(
         &mut self,
@@ -195,7 +195,7 @@ impl CallStack {
             return (None, dropped);
         }
         let tool_ns = call.tool_ns + call.way_ns as u64;
-        // What the tool took is an estimate. What was called took no longer than the call.
+        // The tool's own time is an estimate. Called functions took no longer than the call.
         let real_ns = now_ns.saturating_sub(call.entered_ns).saturating_sub(tool_ns).max(call.nested_ns);
         let (nested_ns, is_recursive) = (call.nested_ns, call.is_recursive);
         let tool_ns = call.tool_ns + call.entry_ns as u64;
@@ -205,8 +205,9 @@ impl CallStack {
         (Some(Left { own_ns: real_ns - nested_ns, cumulative_ns }), dropped)
     }
 
-    /// The call that has just begun there is not delayed: it runs from now on, and the trap at its entry cost
-    /// its callers so much. If it is not among the calls in progress, it cost the innermost of those so much.
+    /// The call that has just begun at `stack` is not delayed: it runs from `now_ns` on, and the trap at its
+    /// entry cost its callers `trap_ns`. If the call is not among those in progress, the trap cost the
+    /// innermost of those `trap_ns`.
     #[inline(always)]
     pub fn is_not_delayed(&mut self, function: u32, stack: u64, now_ns: u64, trap_ns: u32) {
         let depth = self.depth;
@@ -222,7 +223,8 @@ impl CallStack {
         }
     }
 
-    /// The innermost call in progress called timed functions for so long, in which the tool took so long.
+    /// Adds to the innermost call in progress the time of timed functions that it called, and the tool's own
+    /// time there.
     #[inline(always)]
     pub fn charge(&mut self, nested_ns: u64, tool_ns: u64) {
         let depth = self.depth;
@@ -234,8 +236,8 @@ impl CallStack {
         call.tool_ns += tool_ns;
     }
 
-    /// Drops the calls whose return addresses lie below; returns how many. What they called was called by
-    /// their callers too.
+    /// Drops the calls whose return addresses lie below the limit, and returns how many. The functions that
+    /// they called count for their callers.
     #[inline(always)]
     fn drop_below<T: Turns>(&mut self, limit: u64) -> u32 {
         let before = self.depth;
@@ -263,8 +265,8 @@ impl CallStack {
     }
 }
 
-/// A position that is one, whatever is asked for. The compiler may know that it is, and would drop the mask
-/// that the verifier wants.
+/// Makes any number a valid position. The compiler must not know that the number is valid: it would drop the
+/// mask that the verifier needs.
 #[inline(always)]
 fn place(position: u32) -> usize {
     (black_box(position) & (CALLS_DEPTH - 1)) as usize

@@ -22,10 +22,10 @@ pub const LARGEST_BLOCK: usize = 256 << 20;
 
 /// How often the loader increments [`ControlBlock::heartbeat`].
 pub const HEARTBEAT_EVERY_MS: u32 = 100;
-/// How often the helper looks at it, and at [`ControlBlock::command`].
+/// How often the helper checks the heartbeat and [`ControlBlock::command`].
 pub const LOOK_EVERY_MS: u32 = 200;
-/// How many looks in a row must find the same heartbeat before the helper takes the loader for dead. Counted
-/// in looks, not in time: on a machine that is held up, the helper is held up as well.
+/// How many checks in a row must find the same heartbeat before the helper takes the loader for dead. We
+/// count checks and not time: if the machine is held up, the helper is held up as well.
 pub const LOOKS_UNTIL_DEAD: u32 = 4;
 
 /// What the loader wants of the helper.
@@ -96,7 +96,7 @@ pub enum Failure {
     NoThread = 8,
     /// This build of CPython cannot be covered; the text says why.
     Unsupported = 9,
-    /// A session is on in this process. Returned by the helper's function; never in a block.
+    /// A session runs in this process. Returned by the helper's function; never in a block.
     Busy = 10,
     /// The process may not map as much memory as is needed.
     NoMemory = 11,
@@ -132,8 +132,8 @@ pub mod notice {
     pub const GIL_KEPT: u32 = 256;
     /// A child that was forked while the helper waited for the GIL could not begin by itself.
     pub const FORKED_UNCOVERED: u32 = 512;
-    /// The caller of a function is not known, whose targets are for some callers alone: this build of CPython
-    /// does not show it. Such calls count for targets that are for all callers.
+    /// The targets of a function are for some callers alone, and the caller is not known: this build of
+    /// CPython does not show it. Such calls count for targets that are for all callers.
     pub const CALLER_UNKNOWN: u32 = 1024;
 }
 
@@ -158,7 +158,8 @@ pub enum Delays {
     InPlace = 1,
 }
 
-/// What the helper measures time with. All times in the block that are for it are in units of this clock.
+/// What the helper measures time with. All times in the block that the helper uses are in units of this
+/// clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Clock {
@@ -174,8 +175,8 @@ pub const UNIT_PER_NS: u64 = 1 << 32;
 /// How many signals a session can use, each for one delay.
 pub const SIGNALS: usize = 16;
 
-/// `SIGURG`, on all architectures that the tool runs on (include/uapi/asm-generic/signal.h): unlike real-time
-/// signals, nothing comes of it where it has no handler (any more).
+/// `SIGURG`, on all architectures that the tool runs on (include/uapi/asm-generic/signal.h): unlike a
+/// real-time signal, it has no effect if there is no handler (any more).
 pub const HARMLESS_SIGNAL: u32 = 23;
 
 /// A signal, and what the helper does on it.
@@ -186,7 +187,7 @@ pub struct SignalSlot {
     pub number: AtomicU32,
     /// Written by the helper: a [`Handling`].
     pub handling: AtomicU32,
-    /// How long it spins, in ns of `CLOCK_MONOTONIC`.
+    /// How long the helper spins, in ns of `CLOCK_MONOTONIC`.
     pub spin_ns: AtomicU64,
 }
 
@@ -194,7 +195,7 @@ pub struct SignalSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Handling {
-    /// The helper has not looked yet.
+    /// The helper has not checked yet.
     Unknown = 0,
     /// By the helper.
     Ours = 1,
@@ -264,7 +265,7 @@ pub struct ControlBlock {
     pub python_version: AtomicU32,
     /// Written by the helper: bytes of names handed out.
     pub names: AtomicU64,
-    /// Written by the helper: functions looked at in the survey of what is loaded.
+    /// Written by the helper: functions judged in the survey of what is loaded.
     pub surveyed: AtomicU64,
     /// Written by the helper: NUL-padded UTF-8.
     pub failure_text: FailureText,
@@ -272,12 +273,12 @@ pub struct ControlBlock {
     /// What the session's signals mean. In use while the command is not [`HelperCommand::Leave`]: then a
     /// spin in flight ends.
     pub signals: [SignalSlot; SIGNALS],
-    /// Written by the helper: the address of its signal handler, when it has looked at all of
+    /// Written by the helper: the address of its signal handler, once it has dealt with all of
     /// [`ControlBlock::signals`].
     pub handler: AtomicU64,
     /// 1: no signal of the session is on its way, and none will be sent: the helper gives them back when it
-    /// leaves. As long as it is 0 its handlers stay, since a signal without one ends the process; but for
-    /// [`HARMLESS_SIGNAL`].
+    /// leaves. As long as it is 0, the helper's handlers stay, except that of [`HARMLESS_SIGNAL`]: any other
+    /// signal without a handler ends the process.
     pub signals_over: AtomicU32,
     /// A [`Delays`].
     pub delays: AtomicU32,
@@ -291,21 +292,21 @@ pub struct ControlBlock {
     pub calls_offset: AtomicU64,
     /// Where the rows of policies are, as words: see [`Policy::to_words`](crate::Policy::to_words).
     pub policies_offset: AtomicU64,
-    /// Where the [`Turns`] are that `frequency` goes by, one for each policy.
+    /// Where the [`Turns`] are that `frequency` uses, one for each policy.
     pub counters_offset: AtomicU64,
     /// Where the histograms of delays are, one for each record of a function; see [`DelayCounts`].
     pub histograms_offset: AtomicU64,
     /// How many policies there can be.
     pub policies_capacity: AtomicU32,
-    /// Written by the helper: what a call costs that is delayed by 0, in units of the clock.
+    /// Written by the helper: the cost of a call that is delayed by 0, in units of the clock.
     pub floor: AtomicU32,
     /// A [`Control`], word by word, in units of the clock; the loader changes it at any time.
     pub control: [AtomicU64; Control::WORDS],
     /// Where the [`TimeRow`](crate::times::TimeRow)s are, one for each record of a function; 0: calls are
     /// never timed. Only where the helper delays.
     pub times_offset: AtomicU64,
-    /// Written by the helper: calls whose end was not seen in its turn, as where greenlets switch. Their time
-    /// is in no row.
+    /// Written by the helper: calls that did not end in the order of the stack, for example because greenlets
+    /// switched. Their time is in no row.
     pub times_unmatched: AtomicU64,
     /// Written by the helper: calls that there was no room to time for: too many threads, too deep.
     pub times_without_room: AtomicU64,
@@ -360,7 +361,7 @@ pub struct Calls {
     pub bounded: AtomicU64,
 }
 
-/// How many calls have had their turn by a policy with a `frequency`: the sum.
+/// How many calls a policy with a `frequency` has counted: the sum of both fields.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Turns {
@@ -409,7 +410,7 @@ pub struct FunctionRecord {
     pub generation: AtomicU32,
 }
 
-/// For which calls of its function a record is, where targets are for some callers alone (`caller=`): the
+/// Which calls of its function a record is for, if targets are for some callers alone (`caller=`): the
 /// function has a record for each of these targets, and its calls try them in order. All zero for others.
 #[derive(Debug, Default)]
 #[repr(C)]

@@ -4,13 +4,13 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct FunctionEntry {
-    /// 0: none; else the policy's number and 1.
+    /// 0: none; else the policy's number plus 1.
     bits: u32,
 }
 
 impl FunctionEntry {
-    /// No policy of its own. A call through the helper's stub then has that of the target that the stub
-    /// names; any other is counted and never delayed.
+    /// No policy of its own. A call through the helper's stub then has the policy of the target that the stub
+    /// names; any other call is counted and never delayed.
     pub const NONE: Self = Self { bits: 0 };
 
     /// The policy with this number.
@@ -60,7 +60,7 @@ pub struct FunctionStats {
     pub telltale_ns: u16,
     /// Not a sum: the delay that `telltale_ns` is about, [in short](FunctionStats::in_short).
     pub telltale_of: u16,
-    /// Not a sum: 0, or the number of the function's [`Histogram`](crate::Histogram) on this CPU, and 1. It
+    /// Not a sum: 0, or the number of the function's [`Histogram`](crate::Histogram) on this CPU, plus 1. It
     /// gets one with its first delay.
     pub histogram: u32,
     /// Calls that should have been delayed by a signal and were not, as it could not be sent safely.
@@ -72,7 +72,8 @@ pub struct FunctionStats {
 }
 
 impl FunctionStats {
-    /// Index into [`STATS`](crate::maps::STATS): what is counted of a function on one of so many processors.
+    /// Index into [`STATS`](crate::maps::STATS): the counters of a function on one of `processors`
+    /// processors.
     #[inline(always)]
     pub const fn position(function: u32, processors: u32, processor: u32) -> u32 {
         function.wrapping_mul(processors).wrapping_add(processor)
@@ -117,13 +118,13 @@ impl FunctionStats {
         }
     }
 
-    /// A number for a delay in ns, by which it is told from others. Few delays share one.
+    /// A short number for a delay in ns, to distinguish the delay from others. Few delays share a number.
     #[inline(always)]
     pub const fn in_short(delay_ns: u64) -> u16 {
         (delay_ns ^ delay_ns >> 16 ^ delay_ns >> 32) as u16
     }
 
-    /// What was counted since an earlier look at the same counters.
+    /// What was counted since an earlier reading of the same counters.
     pub const fn since(self, earlier: &Self) -> Self {
         Self {
             calls: self.calls.saturating_sub(earlier.calls),
@@ -140,7 +141,7 @@ impl FunctionStats {
 impl core::ops::AddAssign for FunctionStats {
     /// Adds up what is a sum.
     fn add_assign(&mut self, other: Self) {
-        // A process may have written what its helper counted.
+        // The process can write to the memory of the helper's counts, so they may be any numbers.
         self.calls = self.calls.saturating_add(other.calls);
         self.delayed = self.delayed.saturating_add(other.delayed);
         self.requested_ns = self.requested_ns.saturating_add(other.requested_ns);
@@ -177,10 +178,10 @@ pub struct PythonKey {
     pub line: u32,
 }
 
-/// The loader's word on a code location, as stored in [`PYTHON_VERDICTS`](crate::maps::PYTHON_VERDICTS).
+/// The loader's verdict on a code location, as stored in [`PYTHON_VERDICTS`](crate::maps::PYTHON_VERDICTS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Not looked at yet: calls are counted in [`PYTHON_PENDING`](crate::maps::PYTHON_PENDING).
+    /// Not decided yet: calls are counted in [`PYTHON_PENDING`](crate::maps::PYTHON_PENDING).
     Pending,
     /// No target selects it.
     Ignored,

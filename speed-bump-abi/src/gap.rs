@@ -1,4 +1,4 @@
-//! Telling time that a spinning thread spent from time that it was kept from running.
+//! Distinguishes time in which a thread spins from time in which it is kept from running.
 //!
 //! A slower function would have as much to do after it was preempted as before. So what a spin counts is the
 //! thread's own time. Whoever spins reads a clock again and again; two readings that lie far apart have
@@ -12,16 +12,16 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Gaps {
-    /// The shortest step of late, in units of the clock.
+    /// The shortest recent step, in units of the clock.
     usual: u64,
 }
 
 impl Gaps {
-    /// A step is a gap if it takes so many usual ones, and [`Gaps::ALLOWANCE_NS`].
+    /// A step is a gap if it takes longer than this many usual steps plus [`Gaps::ALLOWANCE_NS`].
     const USUAL_STEPS: u64 = 8;
-    /// What a step may take more, in ns. An interrupt takes 1 to 25 us.
+    /// The longest interrupt that a step may contain, in ns. An interrupt takes 1 to 25 us.
     pub const ALLOWANCE_NS: u64 = 25_000;
-    /// The first step is none: nothing is known yet of how long reading this clock takes.
+    /// The first step is no gap: we do not know yet how long reading this clock takes.
     pub const NEW: Self = Self { usual: u64::MAX / Self::USUAL_STEPS / 2 };
 
     /// Whether the thread did something else in this step. `allowance` is [`Gaps::ALLOWANCE_NS`] in units of
@@ -29,7 +29,8 @@ impl Gaps {
     #[inline(always)]
     pub const fn is_gap(&mut self, step: u64, allowance: u64) -> bool {
         if step / Self::USUAL_STEPS > self.usual + allowance / Self::USUAL_STEPS {
-            // A clock that came to take longer would otherwise have gaps alone, and the spin no end.
+            // Otherwise, if reading the clock begins to take longer, each step would be a gap, and the spin
+            // would never end.
             self.usual = self.usual << 1 | 1;
             return true;
         }

@@ -24,7 +24,7 @@ impl Default for Histogram {
 impl Histogram {
     /// Position: delays that [were interrupted](Self::interrupted_above_ns) when they were over.
     pub const INTERRUPTED: usize = 0;
-    /// Position: of those, the ones that waited for the interpreter's lock, which they had given up.
+    /// Position: how many of those waited for the interpreter's lock, which they had given up.
     pub const LOCKED_OUT: usize = 1;
     /// Position: delays that ended early, with their session.
     pub const SHORT: usize = 2;
@@ -32,17 +32,17 @@ impl Histogram {
     pub const FIRST: usize = 3;
     /// Number of buckets.
     pub const BUCKETS: usize = Self::PLACES + Self::FINE * Self::PLACES + Self::COARSE;
-    /// Words of it all.
+    /// The number of words.
     pub const WORDS: usize = Self::FIRST + Self::BUCKETS;
 
-    /// A request has so many parts.
+    /// The number of parts of a request.
     pub const PARTS: u64 = 256;
     /// Buckets of a doubling, and of the linear part before the first.
     const PLACES: usize = 16;
     const PLACES_BITS: u32 = 4;
-    /// Doublings that have as many.
+    /// The number of doublings that have as many buckets.
     const FINE: usize = 9;
-    /// Doublings that have one each. The last has no end.
+    /// The number of doublings that have one bucket each. The last bucket has no end.
     const COARSE: usize = 13;
 
     /// Where a delay is counted: a position among the words. Both times are in the same unit.
@@ -54,7 +54,7 @@ impl Histogram {
         Self::FIRST + Self::bucket(delivered - requested, requested)
     }
 
-    /// The bucket of a delay that was so much too long.
+    /// The bucket of a delay that was too long by this much.
     #[inline(always)]
     pub const fn bucket(excess: u64, requested: u64) -> usize {
         const MAX: u64 = u64::MAX / Histogram::PARTS;
@@ -91,7 +91,7 @@ impl Histogram {
         (from, if bucket + 1 < Self::BUCKETS { from + width } else { u64::MAX })
     }
 
-    /// A spin that ends by so much later than it should was interrupted, in ns.
+    /// A spin that ends later than it should, by this much or more, was interrupted. In ns.
     ///
     /// A spin reads its clock every few ns, and so ends at once when it is over. What makes it end later has
     /// kept the thread from running at that very moment: another thread, the hypervisor, a stopped group. A
@@ -105,7 +105,7 @@ impl Histogram {
 }
 
 impl Histogram {
-    /// What was counted since an earlier look at the same histogram.
+    /// What was counted since an earlier reading of the same histogram.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut since = *self;
@@ -118,7 +118,7 @@ impl Histogram {
 
 impl core::ops::AddAssign for Histogram {
     fn add_assign(&mut self, other: Self) {
-        // A process may have written what its helper counted.
+        // The process can write to the memory of the helper's counts, so they may be any numbers.
         for (word, other) in self.words.iter_mut().zip(other.words) {
             *word = word.saturating_add(other);
         }

@@ -24,7 +24,7 @@ pub const STATS: &str = "STATS";
 /// [`Histogram`](crate::Histogram) by [`FunctionStats::histogram`](crate::FunctionStats::histogram). The
 /// loader maps it.
 pub const HISTOGRAMS: &str = "HISTOGRAMS";
-/// One `u64`: how many of them are taken, or were asked for.
+/// One `u64`: how many histograms are taken, or were requested.
 pub const HISTOGRAMS_TAKEN: &str = "HISTOGRAMS_TAKEN";
 /// [`FunctionTimes`](crate::times::FunctionTimes) by function index, where native functions are timed. The
 /// loader maps it.
@@ -52,7 +52,7 @@ pub const TRACKED: &str = "TRACKED";
 pub const EVENTS: &str = "EVENTS";
 /// Ring buffer of [`Event`](crate::Event): execs of processes that wait to be traced.
 pub const HELD: &str = "HELD";
-/// One `u64`: how many of them wait.
+/// One `u64`: how many of these processes wait.
 pub const HOLDERS: &str = "HOLDERS";
 /// [`Handshake`](crate::Handshake) by thread-group id as the initial PID namespace numbers it.
 pub const HANDSHAKES: &str = "HANDSHAKES";

@@ -52,13 +52,13 @@ impl Control {
     }
 }
 
-/// How a trap that finds the caches cold is told from a warm one, and what it costs more; one line for the
-/// way in and one for the way back.
+/// Distinguishes a trap that finds the caches cold from a warm one, and says what the cold one costs more;
+/// one line for the way in and one for the way back.
 ///
-/// Nearly all of that is spent outside the BPF program's own clock readings. But what the program itself does
-/// suffers from the same cold caches: what it takes longer than in a warm trap tells what the trap costs more
-/// around the program, by a line of few segments. On the way in that are its look-ups; on the way back, the
-/// [`Telltale`].
+/// Nearly all of that cost lies outside the BPF program's own clock readings. But the program's own work
+/// suffers from the same cold caches. From how much longer that work takes than in a warm trap, a line of few
+/// segments gives what the trap costs more around the program. On the way in, this work is the look-ups; on
+/// the way back, the [`Telltale`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Coldness {
@@ -89,17 +89,17 @@ impl Coldness {
     pub const WAYS: usize = 2;
     /// A factor of 1.
     pub const ONE: u32 = 256;
-    /// The way in is taken to cost more than a warm one by at most one part in so many of the time that the
-    /// caches had to cool down. Measured: one in 70 to 130 after 80 us of sleep, less after longer ones. The
-    /// least of that, since an interrupt in that time spoils some calls, which are too short then.
+    /// The caches have some time to cool down. We assume that a cold way in costs at most one part in this
+    /// many of that time more than a warm one. Measured: one in 70 to 130 after 80 us of sleep, less after
+    /// longer ones. We use the least, because an interrupt in that time makes some calls too short.
     pub const GAP_PARTS: u64 = 128;
-    /// The way back costs more than a warm one by at most one part in so many of the spin. Measured: 300 and
-    /// more.
+    /// A cold way back costs at most one part in this many of the spin more than a warm one. Measured: 300
+    /// and more.
     pub const SPIN_PARTS: u64 = 256;
     /// Pieces of the line.
     pub const SEGMENTS: usize = 3;
 
-    /// What a trap in which that took so long costs more than a warm one, in ns.
+    /// What a trap costs more than a warm one, in ns, if the look-ups or the walk took `took_ns`.
     #[inline(always)]
     pub fn more_ns(&self, took_ns: u64) -> u64 {
         let mut left = took_ns.saturating_sub(self.warm_ns as u64);
@@ -132,9 +132,8 @@ impl Coldness {
     }
 }
 
-/// Memory that the program walks before a spin, which leaves it in the nearest cache, and again after it:
-/// what the second walk takes tells how much of that cache the spin has cost, to whoever shares it. All
-/// zeros.
+/// Memory that the program walks before a spin, which leaves it in the nearest cache, and again after it: the
+/// time of the second walk tells how much of that cache others took during the spin. All zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Telltale {
@@ -154,7 +153,7 @@ impl Telltale {
 
 /// A median over the latest values, in constant space: one step towards `took`, of a sixteenth.
 ///
-/// What an interrupt makes long moves it no farther than what is a little long.
+/// A value that an interrupt made very long moves the median no farther than a value that is a little long.
 #[inline(always)]
 pub fn running_median(last: u64, took: u64) -> u64 {
     let step = last / 16 + 1;
@@ -208,9 +207,9 @@ impl Policy {
         Self { delay_ns, frequency, signal: who as u32, or_spin: (who >> 32) as u32, signal_ns }
     }
 
-    /// What the program spins of a delay that the helper is signalled for, in ns: long enough to make up for
-    /// what the site and the signal cost, whatever that is, and too short to hold anything up. The helper
-    /// spins the rest.
+    /// If the helper spins a delay on a signal, this is the part that the program spins itself, in ns: always
+    /// longer than the cost of the site and the signal, and too short to hold anything up. The helper spins
+    /// the rest.
     pub const PROGRAMS_SHARE_NS: u64 = 25_000;
 
     /// What the helper spins of a delay.
@@ -220,15 +219,15 @@ impl Policy {
     }
 }
 
-/// What becomes of a call whose function has the policy with this number: the policy to delay it by, or why
-/// it is not delayed. The BPF programs and the helper decide by this.
+/// Decides about a call whose function has the policy with this number: returns the policy to delay it by, or
+/// why it is not delayed. Both the BPF programs and the helper use this function.
 ///
-/// `is_open`: whether the window is. `in_force` reads the policy, and `next` how many calls this policy has
-/// had before, which it counts on. Calls within the window count, while there is a delay. `has_room`: whether
-/// the bound leaves this thread a delay of so many ns, which it then takes.
+/// `is_open`: whether the window is open. `in_force` reads the policy. `next` counts a call of the policy,
+/// and returns how many there were before; only calls in the window and with a delay count. `has_room`:
+/// whether the bound leaves this thread room for a delay of this many ns; if so, the delay takes the room.
 ///
 /// # Errors
-/// Why the call is not delayed; `None` where a policy is not to be read.
+/// Why the call is not delayed; `None` if the policy cannot be read.
 #[inline(always)]
 pub fn decide(
     number: u32,

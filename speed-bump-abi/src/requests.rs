@@ -21,11 +21,11 @@ pub mod maps {
 /// Words of a bit for each TCP port.
 pub const PORT_WORDS: u32 = (1 << 16) / u64::BITS;
 /// Words of a bit for each process id, or thread id: they are below `PID_MAX_LIMIT`
-/// (include/linux/threads.h), 4 Mi. Half a MiB; a look into it takes the programs two instructions, and one
-/// into a hash map 20 ns.
+/// (include/linux/threads.h), 4 Mi. Half a MiB. A look-up takes the programs two instructions; in a hash map
+/// it would take 20 ns.
 pub const PROCESS_WORDS: u32 = (1 << 22) / u64::BITS;
 
-/// In which word a number has its bit, and the bit.
+/// The word that has a number's bit, and the bit.
 #[inline(always)]
 pub const fn bit_of(number: u32) -> (u32, u64) {
     (number / u64::BITS, 1 << (number % u64::BITS))
@@ -60,7 +60,7 @@ pub struct Requests {
     pub abandoned_ns: u64,
     /// Receives while a request was not answered yet: the rest of a long one, or the next ones (pipelining).
     pub more_receives: u64,
-    /// Sends with no request waiting: the rest of an answer, or what nobody asked for.
+    /// Sends with no request waiting: the rest of an answer, or data without a request.
     pub more_sends: u64,
     /// Receives and sends of connections that the kernel had no memory for: not counted.
     pub no_room: u64,
@@ -71,7 +71,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Words of it all.
+    /// The number of words.
     pub const WORDS: usize = size_of::<Self>() / size_of::<u64>();
 
     /// From its words, in their order.
@@ -117,9 +117,9 @@ impl Latencies {
     const PLACES: usize = 16;
     const PLACES_BITS: u32 = 4;
     const DOUBLINGS: usize = 27;
-    /// Buckets of it all.
+    /// The number of buckets.
     pub const BUCKETS: usize = Self::PLACES + Self::DOUBLINGS * Self::PLACES;
-    /// 64 ns: what the first buckets have.
+    /// The width of the first buckets: 64 ns.
     const UNIT_BITS: u32 = 6;
 
     /// The bucket of a time.

@@ -141,9 +141,10 @@ pub struct SiteArguments {
 }
 
 impl SiteArguments {
-    /// What [`SiteArguments::tick_ns`] is for.
+    /// The number of ticks whose time is [`SiteArguments::tick_ns`].
     pub const TICKS: u64 = 1 << 20;
-    /// What is believed of the helper's way to the stub, in ns: beyond, the thread was preempted there.
+    /// The longest time of the helper's way to the stub that we believe, in ns. In a longer one, the thread
+    /// was preempted.
     const LONGEST_WAY_NS: u64 = 2_000;
 
     /// How long the helper took to its stub, in ns.

@@ -51,7 +51,7 @@ pub struct FunctionTimes {
 }
 
 impl FunctionTimes {
-    /// What was added since an earlier look at the same sums.
+    /// What was added since an earlier reading of the same sums.
     pub const fn since(self, earlier: &Self) -> Self {
         Self {
             recursive: self.recursive.saturating_sub(earlier.recursive),

@@ -12,9 +12,9 @@ pub fn share(control: &Control) -> u64 {
     unsafe { (&raw const control.bound.share).read_volatile() }
 }
 
-/// Whether a bound of this share leaves the calling thread a delay of this length that begins now; then the
-/// thread has taken it. Where there is no room for another thread's bucket, it does not. A function of its
-/// own in BPF too, which is there once.
+/// Whether a bound of this share leaves the calling thread room for a delay of this length that begins now.
+/// If so, the delay takes the room. If there is no room for another bucket, returns `false`. It is a function
+/// of its own in BPF too, so that the object contains it only once.
 #[inline(never)]
 pub fn has_room(control: &Control, share: u64, delay_ns: u64, now_ns: u64) -> bool {
     // SAFETY: as above.

@@ -15,7 +15,8 @@ use crate::maps::LOG_LIMITS;
 #[inline(always)]
 pub fn not_delayed(_why: NotDelayed, _function: u32) {}
 
-/// A call was not delayed, or will not be. A function of its own in BPF too, which is there once.
+/// A call was not delayed, or will not be. It is a function of its own in BPF too, so that the object
+/// contains it only once.
 #[cfg(feature = "log")]
 #[inline(never)]
 pub fn not_delayed(why: NotDelayed, function: u32) {

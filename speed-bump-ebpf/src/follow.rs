@@ -56,8 +56,8 @@ pub fn process_fork(context: RawTracePointContext) -> i32 {
     {
         fault(Fault::NoRoom);
     }
-    // Not a comparison of two options: LLVM makes of it a branch that is never taken and reads what was never
-    // set, and the verifier of 6.1 does not know that it is never taken.
+    // We do not compare two options: LLVM compiles that to a branch that reads a value that was never set.
+    // The branch is never taken, but the verifier of 6.1 does not know that.
     let memory = |task: u64| field::<u64>(task, &TASK_MM_OFFSET).unwrap_or(0);
     let shares_memory = memory(child) == memory(parent);
     if TRACKED.insert(tgid, 1, 0).is_err() {

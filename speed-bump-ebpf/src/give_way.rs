@@ -1,8 +1,8 @@
 //! Letting others have the processor while a program spins.
 //!
 //! A kernel that is not fully preemptible runs nothing else on the processor of a spinning program, where a
-//! slower function would have given way at once. So the program looks whether somebody waits, and calls a
-//! function of the kernel's on whose way others are let run: reading the task's own memory, page by page
+//! slower function would have given way at once. So the program checks whether another task waits, and calls
+//! a kernel function that lets others run on its way: reading the task's own memory, page by page
 //! (`__get_user_pages`, mm/gup.c, calls `cond_resched`). Only sleepable programs may do that; the loader says
 //! whether this one is. What passes meanwhile is a gap in the spin, as it would be in a function.
 
@@ -26,9 +26,10 @@ pub fn may_sleep() -> bool {
     unsafe { core::ptr::read_volatile(&raw const MAY_SLEEP) != 0 }
 }
 
-/// Not in the last of a spin, in ns: coming back may take a little longer than that.
+/// With less than this left of a spin, in ns, the program does not let others run: coming back may take a
+/// little longer than that.
 const NOT_WITHIN_NS: u64 = 5_000;
-/// It is looked for once in so many turns.
+/// The program checks once in this many turns.
 const TURNS: u64 = 16;
 
 /// What the kernel asks of a task on its way back to user mode (`thread_info.flags`, which both architectures
@@ -65,7 +66,7 @@ fn let_run() {
     unsafe {
         let task = bpf_get_current_task_btf();
         let registers = bpf_task_pt_regs(task) as u64;
-        // Any address of the task's will do that it has mapped.
+        // Any address that the task has mapped will do.
         if let Ok(stack) = bpf_probe_read_kernel((registers + arch::STACK_POINTER_OFFSET) as *const u64) {
             bpf_copy_from_user_task((&raw mut byte).cast(), 1, stack as *const c_void, task, 0);
         }

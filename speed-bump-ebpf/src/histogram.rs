@@ -13,11 +13,11 @@ use crate::{
 };
 
 /// Counts a delay in the histogram of its function. `has_spun`: whether there was a spin that may have been
-/// interrupted. A function of its own in BPF too, which is there once.
+/// interrupted. It is a function of its own in BPF too, so that the object contains it only once.
 #[inline(never)]
 pub fn count(stats: *mut FunctionStats, delay_ns: u64, delivered_ns: u64, has_spun: bool) {
     let Some(histogram) = histogram(stats) else { return };
-    // The compiler knows what comes of this, and would drop the comparison that the verifier wants.
+    // The compiler knows the range of the result, and would drop the comparison that the verifier needs.
     let position = black_box(Histogram::position(delivered_ns, delay_ns));
     if position >= Histogram::WORDS {
         return;
@@ -31,15 +31,15 @@ pub fn count(stats: *mut FunctionStats, delay_ns: u64, delivered_ns: u64, has_sp
     }
 }
 
-/// The function's on this CPU. A task that preempts this one may take another for the same: then one delay
-/// is in none that is read.
+/// The function's histogram on this CPU. A task that preempts this one may take another histogram for the
+/// same function. Then one delay is in a histogram that nobody reads.
 #[inline(always)]
 fn histogram(stats: *mut FunctionStats) -> Option<*mut Histogram> {
     // SAFETY: `stats` points to a live map value.
     let mut number = unsafe { (&raw const (*stats).histogram).read_volatile() };
     if number == 0 {
         let taken = next(HISTOGRAMS_TAKEN.get_ptr_mut(0)?);
-        // Numbers that nobody has are remembered as well, so that none is asked for at each call.
+        // We also remember a number that has no histogram, so that not each call asks for one.
         number = taken.min(u64::from(u32::MAX - 1)) as u32 + 1;
         // SAFETY: as above.
         unsafe { (&raw mut (*stats).histogram).write_volatile(number) };

@@ -29,7 +29,7 @@ static HOLD_NS: u64 = 0;
 #[unsafe(no_mangle)]
 static HOLD_TASKS: u64 = 0;
 
-/// More looks than fit into the longest hold.
+/// More checks than fit into the longest hold.
 const LOOKS: u32 = 1 << 23;
 
 struct Hold {
@@ -37,8 +37,8 @@ struct Hold {
     deadline_ns: u64,
 }
 
-/// Tells of the exec, and holds the calling process until it is traced. One that is traced already is its
-/// tracer's.
+/// Reports the exec, and holds the calling process until it is traced. Leaves a process that is traced
+/// already to its tracer.
 #[inline(always)]
 pub fn until_traced(event: Event) {
     // SAFETY: a constant of this object; the loader may have replaced its value.
@@ -62,13 +62,13 @@ pub fn until_traced(event: Event) {
         // SAFETY: the callback matches what `bpf_loop` calls, and `hold` outlives the call.
         unsafe { bpf_loop(LOOKS, look as *mut c_void, (&raw mut hold).cast(), 0) };
     }
-    // Takes back the one above.
+    // Undoes the addition above.
     count::add(holders, u64::MAX);
 }
 
 #[inline(always)]
 fn is_traced(task: u64) -> bool {
-    // What cannot be read is not waited for.
+    // If the flags cannot be read, we do not wait.
     field::<u32>(task, &TASK_PTRACE_OFFSET).is_none_or(|flags| flags != 0)
 }
 

@@ -100,7 +100,7 @@ pub fn site_timed(context: ProbeContext) -> u32 {
     0
 }
 
-/// The instructions by which those are left.
+/// The instructions by which timed native functions are left.
 #[uprobe]
 pub fn site_left(context: ProbeContext) -> u32 {
     own_stack::insist(&context);

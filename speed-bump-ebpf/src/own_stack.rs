@@ -6,8 +6,8 @@
 //! can be preempted, the sooner the longer it spins, by a task that then runs the same program: each goes on
 //! with the other's variables, pointers included. (Seen on 7.2: calls of one function were counted as delays
 //! of another.) The kernel leaves a program alone that has a tail call, wherever it is: it looks for the
-//! instruction, before it drops what can never be reached. So there is no map of programs to go to, which
-//! ones that may sleep could not have.
+//! instruction, before it drops what can never be reached. So we need no map of programs to jump to. Programs
+//! that may sleep could not have one.
 
 use core::ptr;
 

@@ -6,8 +6,8 @@ use crate::maps::POLICIES;
 
 /// The policy as it is now.
 ///
-/// The loader writes only the row that does not hold, so that one which holds before and after it was read is
-/// as it was written. If another came to hold meanwhile, that one counts.
+/// The loader writes only the row that is not in force. So a row that is in force both before and after we
+/// read it was read as it was written. If another row came into force meanwhile, that one counts.
 #[inline(always)]
 pub fn in_force(control: &Control, policy: u32) -> Option<Policy> {
     read(control, policy, |row| {

@@ -1,10 +1,10 @@
 //! The stub of the helper in a Python process: the registers name function and target, and say how long the
 //! helper took.
 //!
-//! The helper gave the function its number, and the process could call the stub with any other: the number is
-//! held against the process's own range, and the target against the policies there are. A function is counted
-//! and delayed from its first call on, before the loader has heard of it; if the loader has given it a policy
-//! of its own since, that one holds.
+//! The helper gave the function its number, and the process could call the stub with any other: so the
+//! program checks the number against the process's own range, and the target against the existing policies. A
+//! function is counted and delayed from its first call on, before the loader has heard of it; if the loader
+//! has given it a policy of its own since, that one holds.
 
 use aya_ebpf::{helpers::bpf_ktime_get_ns, macros::uprobe, programs::ProbeContext};
 use speed_bump_abi::{NotDelayed, from_stub_target};

@@ -60,7 +60,7 @@ fn visit_beside_index(function: u32, overhead_ns: u32, entered_ns: u64) {
 /// No index of a code location.
 const UNKNOWN: u32 = u32::MAX;
 
-/// The index of the code location that the probe tells of, or [`UNKNOWN`].
+/// The index of the code location that the probe reports, or [`UNKNOWN`].
 ///
 /// A function of its own in BPF too: kernels before 6.13 allow a program and whatever it calls 512 bytes of
 /// stack, and the key takes most of that. This way it is gone when the delay is spun.
@@ -136,7 +136,8 @@ fn announce(key: &PythonKey, process: u32, index: u32) {
 }
 
 /// Reads one argument of the probe as its specification says; 0 where that fails, which no string's address
-/// is. (No `Option`: the compiler leaves the value undefined beside `None`, and the verifier minds.)
+/// is. (We do not use an `Option`: the compiler leaves the value beside `None` undefined, and the verifier
+/// rejects that.)
 #[inline(always)]
 fn argument(context: &ProbeContext, spec: &ArgumentSpec) -> u64 {
     let raw = match spec.kind {

@@ -1,9 +1,9 @@
 //! The engine `signal`: has the helper spin, in user mode, on a signal to the calling thread.
 //!
-//! A real-time signal without a handler ends a process. So what is asked is not what the loader was told some
-//! time ago, but what the kernel would do at this moment: the signal goes out only if its handler is the
-//! helper's and the thread does not block it. It is delivered on the way back from the trap, before the
-//! function's first instruction.
+//! A real-time signal without a handler ends a process. So the program does not rely on what the loader
+//! learned some time ago, but checks what the kernel would do at this moment: it sends the signal only if the
+//! handler is the helper's and the thread does not block the signal. It is delivered on the way back from the
+//! trap, before the function's first instruction.
 
 use aya_ebpf::helpers::{
     bpf_get_current_pid_tgid, bpf_get_current_task, bpf_probe_read_kernel, generated::bpf_send_signal_thread,
@@ -32,7 +32,7 @@ static SIGHAND_ACTION_OFFSET: u32 = 0;
 #[unsafe(no_mangle)]
 static ACTION_BYTES: u32 = 0;
 
-/// Sends the calling thread this signal, 1 to 64, if it is safe to. Whether it was sent.
+/// Sends the calling thread this signal, 1 to 64, if that is safe. Returns whether it was sent.
 #[inline(always)]
 pub fn send(signal: u32) -> bool {
     // SAFETY: the helper takes a number.
@@ -53,7 +53,7 @@ pub fn obstacle(signal: u32) -> Option<NotDelayed> {
         return Some(NotDelayed::NoHelper);
     }
     let bit = u64::from(signal.wrapping_sub(1)) & 63;
-    // What cannot be read is taken for blocked.
+    // If the mask cannot be read, we assume that the signal is blocked.
     if field::<u64>(task, &TASK_BLOCKED_OFFSET).is_none_or(|blocked| blocked >> bit & 1 != 0) {
         return Some(NotDelayed::SignalBlocked);
     }

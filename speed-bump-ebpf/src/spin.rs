@@ -1,9 +1,9 @@
 //! The engine `bpf`: spin until a time, inside the program.
 //!
 //! `bpf_loop` (kernel 5.17) calls back at most 2^23 times, about 0.2 s of clock readings; an outer loop
-//! around it reaches the longest delay. Older kernels take loops that they can walk through to the end before
-//! they load the program: those reach what the program spins of a delay that the helper is signalled for, and
-//! no more.
+//! around it reaches the longest delay. Older kernels accept only loops that they can walk through to the end
+//! before they load the program. Such loops are long enough for the part that the program spins if it signals
+//! the helper, and not for more.
 
 use core::ffi::c_void;
 
@@ -26,7 +26,7 @@ pub trait Spin {
     fn until(deadline_ns: u64, now_ns: u64) -> u64;
 }
 
-/// As long as is asked for.
+/// Spins for as long as requested.
 pub struct Looping;
 
 /// For [`Policy::PROGRAMS_SHARE_NS`](speed_bump_abi::Policy::PROGRAMS_SHARE_NS) at least, wherever a clock

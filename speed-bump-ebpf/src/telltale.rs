@@ -2,8 +2,8 @@
 //!
 //! While the program spins, whoever shares the core's caches takes what the kernel needs afterwards: the way
 //! back takes 0.1 to 0.4 us longer after 100 us, and 1 us and more after 1 ms, more or less from one second
-//! to the next. When the program sees signs of that, it is too late to make up for it in the same call. What
-//! the last calls of the function saw stands for it.
+//! to the next. When the program sees signs of that, it is too late to make up for it in the same call. So it
+//! uses what the last calls of the function saw.
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use speed_bump_abi::{Coldness, FunctionStats, Telltale, policy::running_median};

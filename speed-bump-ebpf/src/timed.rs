@@ -45,10 +45,11 @@ pub fn enter(context: &ProbeContext) {
     // SAFETY: the context of a uprobe is its `pt_regs`.
     let stack = arch::stack_pointer(unsafe { &*context.regs }) + u64::from(site.stack_delta);
     remember(cookie.process, site, stack, entered_ns);
-    // A delay is without what this has taken, as without the rest.
+    // The time until here is part of the overhead, by which a delay is shortened.
     let began_ns = read();
     let overhead_ns = site.overhead_ns.wrapping_add((began_ns - entered_ns) as u32);
-    // All of the trap is part of a delay, and that of the function's time.
+    // If the call is delayed, all of the trap is part of the delay, and the delay is part of the function's
+    // time.
     let is_delayed = !visit::passes(site.function, NO_POLICY)
         && visit::visit::<Looping>(site.function, overhead_ns, began_ns, true);
     if is_delayed {
@@ -124,7 +125,8 @@ pub fn leave(context: &ProbeContext) {
             }
         }
     }
-    // This trap is the callers', and of a jump that was not taken the function's own.
+    // The time of this trap counts for the callers. If a jump was not taken, it counts for the function
+    // itself.
     calls.charge(0, u64::from(site.overhead_ns) + (read() - left_ns));
 }
 

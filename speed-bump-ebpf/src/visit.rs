@@ -13,9 +13,9 @@ use crate::{
     telltale,
 };
 
-/// Counts a call of `function` that is not delayed whatever the time is, and says whether it is one: no
-/// policy holds for it, or one without a delay. That needs no clock, whose reading takes as long as all else
-/// here. `other`: as for [`visit_for`].
+/// Counts a call of `function` if it is not delayed at any time, because it has no policy, or one without a
+/// delay. Returns whether that is so. This needs no clock: reading it takes as long as everything else here.
+/// `other`: as for [`visit_for`].
 #[inline(always)]
 pub fn passes(function: u32, other: u32) -> bool {
     let (Some(entry), Some(control)) = (FUNCTIONS.get(function), CONTROL.get(0)) else { return true };
@@ -117,8 +117,8 @@ pub fn visit_for<S: Spin>(
         }
     }
     let mut spent_ns = spin_for::<S>(stats, delay_ns - helpers_ns, overhead_ns, entered_ns, now_ns);
-    // Last of all, as what was found out before may have changed meanwhile: with another dose the signal may
-    // stand for another delay, and this one ends here.
+    // We check the dose last of all, because it may have changed meanwhile: with another dose the signal may
+    // mean another delay. Then this delay ends here.
     if helpers_ns != 0 && policy::in_force(control, number).is_none_or(|now| now.delay_ns != delay_ns) {
         helpers_ns = 0;
     }
@@ -144,8 +144,8 @@ pub fn visit_for<S: Spin>(
     true
 }
 
-/// Spins so long, counted from `entered_ns` on and less the overhead; what has passed since then. A function
-/// of its own in BPF too, which is there once.
+/// Spins for this long, counted from `entered_ns` on, minus the overhead. Returns how much time has passed
+/// since then. It is a function of its own in BPF too, so that the object contains it only once.
 #[inline(never)]
 fn spin_for<S: Spin>(
     stats: *mut FunctionStats,

@@ -23,7 +23,7 @@ const GROUPS: usize = SLOTS / GROUP;
 const FACTORS: [usize; 2] = [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f];
 /// A bit in a slot's key: the slot is locked. Thread pointers are even.
 const LOCKED: usize = 1;
-/// So often a thread tries to lock its own slot.
+/// How often a thread tries to lock its own slot.
 const TRIES: u32 = 64;
 
 /// A thread and its bucket.

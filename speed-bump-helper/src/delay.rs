@@ -303,7 +303,7 @@ fn spin(block: Block, delays: BlockDelays, units: u64, began: u64) -> Spun {
             if !block.is_current() {
                 return Spun { units: passed, locked_out };
             }
-            // Until the clock says that some is left.
+            // We assume that the spin ended meanwhile, until the clock says that some of it is left.
             locked_out = true;
             give_up_after = passed.saturating_add(pause.interval);
         }

@@ -6,7 +6,7 @@
 //! a new epoch in the process, also across sessions; verdicts of older epochs do not count.
 //!
 //! Where targets are for some callers alone (`caller=`), a function has a number for each of them
-//! ([`branches`]), and code objects have a second value that says as which callers targets name them.
+//! ([`branches`]), and code objects have a second value that says which callers of targets they are.
 
 pub(crate) mod branches;
 mod extra;

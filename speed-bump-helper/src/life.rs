@@ -60,7 +60,7 @@ pub(crate) fn count_alone() {
     }
 }
 
-/// Whether that is so. A forked child inherits the block, but not this.
+/// Whether [`count_alone`] is in effect. A forked child inherits the block, but not this.
 #[inline]
 pub(crate) fn counts_alone() -> bool {
     existing().is_some_and(|words| words.counts_alone.load(Ordering::Acquire) != 0)

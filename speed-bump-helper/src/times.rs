@@ -4,9 +4,9 @@
 //! ([`leave`]). Calls in progress are on a stack for each thread; ended calls are added to the rows of the
 //! control block. Calls in progress when a session starts or a child is forked are not timed.
 //!
-//! The loader has calls timed for stretches of a session, and each process listens to the ends of calls for
-//! one stretch. A forked child that has not taken up the loader's stretch times nothing, rather than calls
-//! whose ends it does not hear of.
+//! The loader switches timing on for stretches of a session, and each process listens to the ends of calls
+//! for one stretch. A forked child that has not taken up the loader's stretch times nothing, because it would
+//! not hear of the ends of calls.
 //!
 //! If callers are recorded, the hook or callback that reports a call reports the calling frame too. The call
 //! is counted when it ends, also for its caller.
@@ -46,7 +46,7 @@ pub(crate) enum Kind {
     Resumes,
 }
 
-/// What is in progress in each thread is of one session, and of one stretch of it.
+/// The session of the calls in progress, which all belong to one session and to one stretch of it.
 static SESSION: AtomicU32 = AtomicU32::new(0);
 /// The stretch of timed calls that this process listens for; 0: none.
 static STRETCH: AtomicU32 = AtomicU32::new(0);
@@ -159,8 +159,8 @@ pub(crate) fn enter(
     Some(Timed { call: NonNull::from(entered.call), clock: times.clock() })
 }
 
-/// A call starts or resumes that no target is for, while other calls of its function are timed: its end,
-/// which looks like one of theirs, must not end one of them. Its time counts for its caller.
+/// A call starts or resumes that no target covers, while other calls of its function are timed. Its end looks
+/// like the end of one of those, and must not end one of them. Its time counts for its caller.
 pub(crate) fn pass_over(block: Block, identity: usize, began: Ticks) {
     let Some(times) = block.times() else { return };
     if !times.in_children() && !life::is_claimed() {

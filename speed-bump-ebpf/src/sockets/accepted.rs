@@ -1,8 +1,8 @@
 //! Whether a socket is a connection that was accepted on one of the service's listening sockets.
 //!
 //! No kernel remembers that. But an accepted socket has the local port, or the name, of the one that
-//! listened; one that connects has a port of its own, and seldom a name. That also tells it of connections
-//! that were there before the programs were.
+//! listened; one that connects has a port of its own, and seldom a name. So this also works for connections
+//! from before the programs were attached.
 
 use core::ffi::c_void;
 
@@ -42,11 +42,11 @@ static UNIX_LENGTH_OFFSET: u32 = 0;
 #[unsafe(no_mangle)]
 static UNIX_NAME_OFFSET: u32 = 0;
 
-/// Whether it is one. What cannot be read is none.
+/// Whether the socket is such a connection. A socket that cannot be read is not.
 #[inline(always)]
 pub fn is_accepted(sock: Sock) -> bool {
     let sock = sock.0;
-    // Not comparisons of options, as in the other object's `follow`.
+    // We do not compare options, for the reason in the other object's `follow`.
     if field::<u16>(sock, &SOCK_TYPE_OFFSET).unwrap_or(0) != STREAM {
         return false;
     }

@@ -1,7 +1,7 @@
 //! The connections that are counted, and the request that waits on each.
 //!
-//! What is kept of one hangs on the kernel's `struct sock` (`BPF_MAP_TYPE_SK_STORAGE`), and goes with it: so
-//! several processes may share a connection, and no other is ever taken for it.
+//! The state of a connection is attached to the kernel's `struct sock` (`BPF_MAP_TYPE_SK_STORAGE`), and ends
+//! with it. So several processes may share a connection, and no other connection is ever taken for it.
 //!
 //! Several threads may use a connection at once. Which of them begins a request, or ends it, is decided by
 //! one atomic exchange.
@@ -33,18 +33,18 @@ pub struct Connection {
     counted: u64,
 }
 
-/// One that is counted.
+/// A connection that is counted.
 #[derive(Clone, Copy)]
 pub struct Counted(*mut Connection);
 
 impl Counted {
-    /// The one of a socket, if it was counted before.
+    /// The connection of a socket, if it was counted before.
     #[inline(always)]
     pub fn known(sock: Sock) -> Option<Self> {
         Self::get(sock, 0)
     }
 
-    /// The one of a socket, if it is to be counted: from now on, if not before.
+    /// The connection of a socket, if it is to be counted. If it was not counted before, it is from now on.
     #[inline(always)]
     pub fn of(sock: Sock) -> Option<Self> {
         if let Some(known) = Self::known(sock) {
@@ -75,7 +75,7 @@ impl Counted {
         if value.is_null() { None } else { Some(Self(value.cast())) }
     }
 
-    /// Begins a request, if none waits. Whether it did.
+    /// Begins a request, if none waits. Returns whether it did.
     #[inline(always)]
     pub fn begin(self, now_ns: u64) -> bool {
         // SAFETY: a live map value, aligned to 8.

@@ -26,7 +26,7 @@ pub static PORTS: Array<u64> = Array::with_max_entries(PORT_WORDS, MMAPABLE);
 pub static NAMES: HashMap<UnixName, u8> = HashMap::with_max_entries(NAMES_CAPACITY, 0);
 #[map]
 static REQUESTS: Array<Requests> = Array::with_max_entries(1, MMAPABLE);
-/// Of each socket that is counted. It goes with the socket.
+/// The state of each counted socket. It ends with the socket.
 #[btf_map]
 pub static CONNECTIONS: SkStorage<Connection> = SkStorage::new();
 
@@ -53,7 +53,7 @@ pub fn set(bits: &Array<u64>, number: u32) {
     let Some(bits) = bits.get_ptr_mut(word) else { return };
     // SAFETY: a live map value.
     let known = unsafe { bits.read_volatile() };
-    // Seldom to be changed, and other processors read it all the time.
+    // The bit seldom changes, and other processors read the word all the time. So we write only changes.
     if known & bit == 0 {
         // SAFETY: as above.
         unsafe { bits.write_volatile(known | bit) };

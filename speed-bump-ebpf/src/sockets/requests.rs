@@ -29,7 +29,7 @@ macro_rules! counter {
 }
 pub(crate) use counter;
 
-/// Whether it is the service that does this. All other processes go no further.
+/// Whether a process of the service does this. For all other processes the program ends here.
 #[inline(always)]
 pub fn is_of_service() -> bool {
     has(&PROCESSES, (bpf_get_current_pid_tgid() >> 32) as u32)
@@ -82,7 +82,7 @@ pub fn closed(sock: Sock) {
 #[inline(always)]
 fn answered(took_ns: u64) {
     let Some(counts) = counts() else { return };
-    // The compiler knows what comes of this, and would drop the comparison that the verifier wants.
+    // The compiler knows the range of the result, and would drop the comparison that the verifier needs.
     let bucket = black_box(Latencies::bucket(took_ns));
     if bucket >= Latencies::BUCKETS {
         return;

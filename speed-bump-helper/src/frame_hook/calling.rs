@@ -115,7 +115,7 @@ impl Calling {
         judge.name_caller(block, code)
     }
 
-    /// As which callers targets name code that was not judged.
+    /// The callers of targets (`caller=`) that code is, a bit each, if it was not judged yet.
     #[cold]
     #[inline(never)]
     fn judge_as_caller(self, block: Block, judge: &Judge, code: Code<'_>) -> Option<u32> {

@@ -108,7 +108,7 @@ fn judge_nameless(
         // The survey will judge it. A forked child has no survey.
         return None;
     }
-    // Before we run anything that could call it again.
+    // We do this before we run anything that could call it again.
     judge.remember(code, unselected);
     // SAFETY: the frame is about to be evaluated.
     let found = unsafe { name_of_generator(code, frame) }.or_else(|| search(code));

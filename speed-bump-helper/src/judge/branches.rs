@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Chains a function's numbers, each with the caller that it is for. `None` in place of a number: the table
-/// is full, which the user hears of.
+/// is full, which is reported to the user.
 pub(super) fn link(block: Block, first: (u32, u32), others: impl Iterator<Item = (Option<u32>, u32)>) {
     let set_next = |number: u32, next: u32| {
         if let Some(branch) = block.branch(number) {
@@ -56,7 +56,8 @@ pub(crate) fn find(block: Block, first: u32, callers: u32) -> Option<u32> {
 }
 
 impl Judge {
-    /// As which callers targets name the function of a calling frame, if that is known: bits.
+    /// The callers of targets (`caller=`) that the function of a calling frame is, a bit each, if that is
+    /// known.
     #[inline]
     pub(crate) fn known_as_caller(&self, code: Code<'_>) -> Option<u32> {
         self.noted_at(Place::Caller, code)
@@ -71,7 +72,7 @@ impl Judge {
         code: Code<'gil>,
         search: impl FnOnce(Code<'gil>) -> Option<Utf8<'gil>>,
     ) -> u32 {
-        // Before anything runs that could call from this code.
+        // We do this before we run anything that could make calls from this code.
         self.note_as_caller(block, code, 0);
         let (Some(file), Some(name)) = (code.file(), code.name()) else { return 0 };
         let module = self.selector.in_module(file.text());
@@ -93,7 +94,7 @@ impl Judge {
         bits
     }
 
-    /// Remembers as which callers targets name a function.
+    /// Remembers which callers of targets a function is.
     pub(super) fn note_as_caller(&self, block: Block, code: Code<'_>, bits: u32) {
         let found = &block.head().callers_found;
         if u64::from(bits) & !found.load(Ordering::Relaxed) != 0 {

@@ -37,7 +37,7 @@ const PATIENCE: u32 = 100_000;
 pub(super) enum Place {
     /// The verdict.
     Verdict,
-    /// As which callers targets name the function.
+    /// Which callers of targets (`caller=`) the function is.
     Caller,
 }
 
