@@ -3,10 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    chips::{
-        design::{Asked, Chip, Design, Rules},
-        regression::FarOff,
-    },
+    chips::design::{Asked, Chip, Design, Rules},
     record::{By, Measured, Origin, PhaseKind, Slice, Treatment},
 };
 
@@ -45,12 +42,10 @@ impl Chips {
         let is_latency = measured.by != By::Throughput && !measured.is_of_runs();
         let latency = is_latency.then_some(self.unit);
         let quantile = measured.by.quantile().map(|share| (share, self.unit));
-        // Parts of a long unit differ: chips of the rare ones are no outliers.
-        let far_off = if measured.inner_unit.is_some() { FarOff::AsOthers } else { FarOff::Less };
         Design::new(self.asked(measured), rules(measured))
             .with_quantile(quantile)
             .with_latency(latency)
-            .with_far_off(far_off)
+            .with_parts_of_units(measured.inner_unit.is_some())
     }
 
     /// The arms, as a design asks about them.

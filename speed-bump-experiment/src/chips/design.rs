@@ -13,7 +13,7 @@ pub use super::verdict::{Estimated, Rules, Verdict};
 use super::{
     draw::{Budget, Known, chances, draw},
     influence::Counts,
-    regression::{FarOff, best_fit},
+    regression::{FarOff, Fitting, best_fit},
 };
 use fits::{alone, estimated, widened};
 
@@ -51,6 +51,8 @@ const CHIPS_OF_EACH: f64 = 1.5;
 const CHIPS_BESIDES: f64 = 20.0;
 /// A verdict on a quantile needs this many units beyond it.
 const MIN_BEYOND: f64 = 40.0;
+/// A function is called in rare parts of units if its calls in a chip differ by this share of their mean.
+const RARE: f64 = 0.7;
 /// The first doses of a function are smaller: up to this many chips, this part of the usual dose.
 const RAMP: [(usize, f64); 2] = [(16, 0.25), (32, 0.5)];
 /// The first turn takes at most this many times the chips that a verdict needs.
@@ -94,6 +96,28 @@ impl Found {
     }
 }
 
+/// How much numbers differ.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spread {
+    count: f64,
+    sum: f64,
+    squares: f64,
+}
+
+impl Spread {
+    fn add(&mut self, number: f64) {
+        self.count += 1.0;
+        self.sum += number;
+        self.squares += number * number;
+    }
+
+    /// The standard deviation over the mean; `None` if all are 0.
+    fn relative(&self) -> Option<f64> {
+        let mean = self.sum / self.count;
+        (mean > 0.0).then(|| (self.squares / self.count - mean * mean).max(0.0).sqrt() / mean)
+    }
+}
+
 /// What was measured in a chip.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chip {
@@ -133,8 +157,10 @@ pub struct Design {
     quantile: Option<(f64, f64)>,
     /// How long a unit lasts without delays, in ns; `None` if latencies are not compared.
     latency: Option<f64>,
-    /// The weight of chips that are far off.
-    far_off: FarOff,
+    /// Whether parts of a unit differ, and a chip has some of them.
+    parts_differ: bool,
+    /// The requested delay over the dose in the chips of each function, which is as its calls.
+    calls: Vec<Spread>,
     /// The largest dose of one thread in any chip so far.
     tried: f64,
     /// The number of chips in the first turn; `None` while it lasts.
@@ -155,12 +181,13 @@ impl Design {
             together: asked.len() as f64,
             delivered: vec![(0.0, 0.0); asked.len()],
             all_after: is_one_turn(&asked).then_some(0),
+            calls: vec![Spread::default(); asked.len()],
             asked,
             chips: Vec::new(),
             units: Vec::new(),
             quantile: None,
             latency: None,
-            far_off: FarOff::Less,
+            parts_differ: false,
             tried: 0.0,
             next_estimate: Self::FIRST_ESTIMATE,
         }
@@ -178,10 +205,11 @@ impl Design {
         Self { latency, ..self }
     }
 
-    /// Gives chips that are far off this weight.
+    /// Parts of a unit differ, and a chip has some of them, but not all. Then chips with a rare part are far
+    /// off although nothing disturbed them. They count fully for functions that are called in rare parts.
     #[must_use]
-    pub fn with_far_off(self, far_off: FarOff) -> Self {
-        Self { far_off, ..self }
+    pub fn with_parts_of_units(self, parts_differ: bool) -> Self {
+        Self { parts_differ, ..self }
     }
 
     /// What is known of each function.
@@ -256,6 +284,9 @@ impl Design {
             self.delivered[*function].1 += delivered;
             self.found[*function].on += 1;
         }
+        for ((function, dose), (asked, _)) in chip.doses.iter().zip(&chip.delivered) {
+            self.calls[*function].add(asked / dose);
+        }
         let mut of_threads: BTreeMap<u32, f64> = BTreeMap::new();
         for (function, dose) in &chip.doses {
             *of_threads.entry(self.asked[*function].thread).or_default() += dose;
@@ -297,12 +328,20 @@ impl Design {
         let is_open = |at: &usize| self.found[*at].is_open() && self.found[*at].on > 0;
         let open: Vec<usize> = (0..columns).filter(is_open).collect();
         let has_enough = rows as f64 > CHIPS_OF_EACH * open.len() as f64 + CHIPS_BESIDES;
-        let estimated = if has_enough && open.len() <= MAX_TOGETHER {
-            self.fit_each(&times, &doses, &open, reach)
-        } else {
-            let fitting = self.fitting();
-            open.iter().map(|at| alone(&times, &doses, &total, *at, fitting)).collect()
+        let estimates = |fitting: Fitting<'_>| -> Vec<Option<Estimated>> {
+            if has_enough && open.len() <= MAX_TOGETHER {
+                self.fit_each(&times, &doses, &open, reach, fitting)
+            } else {
+                open.iter().map(|at| alone(&times, &doses, &total, *at, fitting)).collect()
+            }
         };
+        let mut estimated = estimates(self.fitting());
+        let are_rare: Vec<bool> = open.iter().map(|at| self.is_in_rare_parts(*at)).collect();
+        if are_rare.contains(&true) {
+            let of_rare = estimates(Fitting { far_off: FarOff::AsOthers, ..self.fitting() });
+            let rare = estimated.iter_mut().zip(of_rare).zip(&are_rare).filter(|(_, is_rare)| **is_rare);
+            rare.for_each(|((estimated, of_rare), _)| *estimated = of_rare);
+        }
         let has_enough_beyond = influence.is_none_or(|of| of.beyond() >= MIN_BEYOND);
         for (at, estimated) in open.into_iter().zip(estimated) {
             let found = self.found[at];
@@ -318,6 +357,11 @@ impl Design {
                 self.found[at].verdict = verdict.map(|verdict| (verdict, rows));
             }
         }
+    }
+
+    /// Whether a function is called in parts of units that few chips have.
+    fn is_in_rare_parts(&self, function: usize) -> bool {
+        self.parts_differ && self.calls[function].relative().is_some_and(|spread| spread > RARE)
     }
 
     /// The sensitivity of all functions together.

@@ -29,6 +29,7 @@ impl Design {
         doses: &DMatrix<f64>,
         open: &[usize],
         reach: usize,
+        fitting: Fitting<'_>,
     ) -> Vec<Option<Estimated>> {
         let decided: Vec<(usize, f64)> = (self.found.iter().enumerate())
             .filter(|(_, found)| !found.is_open())
@@ -44,7 +45,7 @@ impl Design {
             Some(at) => doses[(row, *at)],
             None => sum(row, &|_| 1.0),
         };
-        let fit = fit_with(&times, &DMatrix::from_fn(times.len(), columns, of), reach, self.fitting());
+        let fit = fit_with(&times, &DMatrix::from_fn(times.len(), columns, of), reach, fitting);
         (0..open.len()).map(|column| fit.as_ref().map(|fit| estimated(fit, column))).collect()
     }
 
@@ -137,7 +138,7 @@ impl Design {
     /// units, and the next has them beside its own. So chips weigh by their units then, as they do in the
     /// quantile of all units.
     pub(super) fn fitting(&self) -> Fitting<'_> {
-        let far_off = if self.quantile.is_some() { FarOff::AsOthers } else { self.far_off };
+        let far_off = if self.quantile.is_some() { FarOff::AsOthers } else { FarOff::Less };
         let lags = self.lags();
         let units = if self.quantile.is_some() || lags > 0 { &self.units[..] } else { &[] };
         Fitting { far_off, lags, units }

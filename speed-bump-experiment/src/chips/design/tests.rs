@@ -187,3 +187,38 @@ fn delays_count_to_requests_that_last_for_several_chips() {
         assert!(chips < 1.0 || before[0] < 0.3, "{shown}");
     }
 }
+
+/// One chip in eight has a rare part of a unit, which takes half a chip's time. The first function is called in
+/// all chips, and the second in the rare part.
+fn estimates_of_parts(parts_differ: bool) -> [f64; 2] {
+    let mut random = Pcg64Mcg::seed_from_u64(7);
+    let asked = Asked { share: Some(0.1), thread: 0, is_first: true };
+    let mut design = Design::new(vec![asked; 2], RULES).with_parts_of_units(parts_differ);
+    for chip in 0..1_600 {
+        let is_rare = chip % 8 == 3;
+        let drawn: Vec<(usize, f64)> =
+            (0..2).filter(|_| random.random::<bool>()).map(|function| (function, 0.1)).collect();
+        let calls = |function| match (function, is_rare) {
+            (0, _) => 1.0,
+            (_, true) => 8.0,
+            (_, false) => 0.0,
+        };
+        let added: Vec<f64> = drawn.iter().map(|(function, dose)| dose * calls(*function)).collect();
+        let part = if is_rare { 0.5 } else { 0.0 };
+        let time = 1.0 + part + added.iter().sum::<f64>() + 0.03 * normal(&mut random);
+        let delivered = added.iter().map(|added| (*added, *added)).collect();
+        design.add(Chip { time, doses: drawn, delivered, follows: true, ..Chip::default() });
+    }
+    design.estimate();
+    [0, 1].map(|function: usize| design.found()[function].estimated.unwrap().sensitivity)
+}
+
+#[test]
+fn what_is_called_in_rare_parts_of_long_units_shows_in_full() {
+    let [often, rare] = estimates_of_parts(true);
+    assert!((often - 1.0).abs() < 0.1, "{often}");
+    assert!((rare - 1.0).abs() < 0.25, "{rare}");
+    // If chips that are far off count less, it does not.
+    let [_, rare] = estimates_of_parts(false);
+    assert!(rare < 0.6, "{rare}");
+}
