@@ -172,6 +172,17 @@ impl CallStack {
         &mut self.calls[place(position)]
     }
 
+    /// The function of the innermost call in progress, if its return address lies at `stack`.
+    #[inline(always)]
+    pub fn function_at(&self, stack: u64) -> Option<u32> {
+        let depth = self.depth;
+        if depth == 0 || depth > CALLS_DEPTH {
+            return None;
+        }
+        let call = &self.calls[place(depth - 1)];
+        if call.stack == stack { Some(call.function) } else { None }
+    }
+
     /// The call of `function` ends whose return address lies at `stack`; `None` where it is not known when it
     /// began. Also says how many calls that showed to be over without their end having been seen.
     #[inline(always)]
@@ -237,7 +248,7 @@ impl CallStack {
     /// Drops the calls whose return addresses lie below; returns how many. What they called was called by
     /// their callers too.
     #[inline(always)]
-    fn drop_below<T: Turns>(&mut self, limit: u64) -> u32 {
+    pub fn drop_below<T: Turns>(&mut self, limit: u64) -> u32 {
         let before = self.depth;
         if before == 0 || self.calls[place(before - 1)].stack >= limit {
             return 0;

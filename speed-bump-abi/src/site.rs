@@ -136,6 +136,11 @@ pub struct SiteArguments {
     /// block whose functions these are. The probe is on a file that forked processes map too, also those with
     /// a block of their own. Else 0.
     pub block: u32,
+    /// At a native function with targets for some callers alone, and where it is left: the number of its
+    /// [`CallerLineSets`](crate::CallerLineSets), and 1. Else 0.
+    pub callers: u32,
+    /// 0.
+    pub reserved: u32,
     /// `function__entry`: file name, function name, line.
     pub arguments: [ArgumentSpec; 3],
 }

@@ -10,10 +10,10 @@ use aya_ebpf::{
     helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns, generated::bpf_loop},
     programs::ProbeContext,
 };
-use speed_bump_abi::{CallStack, Condition, NO_POLICY, SiteArguments, Turn, Turns, maps::Fault};
+use speed_bump_abi::{CallStack, Condition, NO_FUNCTION, NO_POLICY, SiteArguments, Turn, Turns, maps::Fault};
 
 use crate::{
-    arch, cookie,
+    arch, callers, cookie,
     count::add,
     maps::{CALLS, NO_CALLS, SITES, TIMES, fault, faults},
     spin::Looping,
@@ -34,23 +34,25 @@ unsafe extern "C" fn one<T: Turn>(number: u64, turn: *mut c_void) -> i64 {
     if is_over { 1 } else { 0 }
 }
 
-/// A call begins: it is remembered, counted and, if its policy says so, delayed.
+/// A call begins: it is remembered, counted and, if its policy says so, delayed. `function`: what it counts
+/// as at this site, if it counts.
 #[inline(always)]
-pub fn enter(context: &ProbeContext) {
+pub fn enter(context: &ProbeContext, function: impl Fn(&'static SiteArguments) -> Option<u32>) {
     // SAFETY: the helper has no preconditions.
     let read = || unsafe { bpf_ktime_get_ns() };
     let entered_ns = read();
     let cookie = cookie(context);
     let Some(site) = SITES.get(cookie.site) else { return };
+    let Some(function) = function(site) else { return uncounted(site, entered_ns) };
     // SAFETY: the context of a uprobe is its `pt_regs`.
     let stack = arch::stack_pointer(unsafe { &*context.regs }) + u64::from(site.stack_delta);
-    remember(cookie.process, site, stack, entered_ns);
+    remember(cookie.process, site, function, stack, entered_ns);
     // A delay is without what this has taken, as without the rest.
     let began_ns = read();
     let overhead_ns = site.overhead_ns.wrapping_add((began_ns - entered_ns) as u32);
     // All of the trap is part of a delay, and that of the function's time.
-    let is_delayed = !visit::passes(site.function, NO_POLICY)
-        && visit::visit::<Looping>(site.function, overhead_ns, began_ns, true);
+    let is_delayed =
+        !visit::passes(function, NO_POLICY) && visit::visit::<Looping>(function, overhead_ns, began_ns, true);
     if is_delayed {
         return;
     }
@@ -58,14 +60,24 @@ pub fn enter(context: &ProbeContext) {
     let now_ns = read();
     let trap_ns = site.overhead_ns.wrapping_add((now_ns - entered_ns) as u32);
     // SAFETY: no other thread has this value.
-    unsafe { (*calls).is_not_delayed(site.function, stack, now_ns, trap_ns) };
+    unsafe { (*calls).is_not_delayed(function, stack, now_ns, trap_ns) };
+}
+
+/// A call begins that does not count: its trap is no time of the call in progress around it.
+#[inline(always)]
+fn uncounted(site: &SiteArguments, entered_ns: u64) {
+    let Some(calls) = CALLS.get_ptr_mut(bpf_get_current_pid_tgid()) else { return };
+    // SAFETY: the helper has no preconditions.
+    let now_ns = unsafe { bpf_ktime_get_ns() };
+    // SAFETY: no other thread has this value.
+    unsafe { (*calls).charge(0, u64::from(site.overhead_ns) + (now_ns - entered_ns)) };
 }
 
 /// Puts a call on its thread's stack of calls, if it is timed: for the time being, as one that is delayed. A
 /// function of its own in BPF too, and without a result: the verifier would walk through all that follows
 /// once for each.
 #[inline(never)]
-fn remember(process: u32, site: &SiteArguments, stack: u64, entered_ns: u64) {
+fn remember(process: u32, site: &SiteArguments, function: u32, stack: u64, entered_ns: u64) {
     if site.way_ns == 0 {
         return;
     }
@@ -73,9 +85,9 @@ fn remember(process: u32, site: &SiteArguments, stack: u64, entered_ns: u64) {
     // SAFETY: no other thread has this value.
     let calls = unsafe { &mut *calls };
     let began_ns = entered_ns - u64::from(site.overhead_ns);
-    let entered = calls.enter::<Looping>(process, site.function, stack, began_ns);
+    let entered = calls.enter::<Looping>(process, function, stack, began_ns);
     if entered.is_recursive
-        && let Some(times) = TIMES.get_ptr_mut(site.function)
+        && let Some(times) = TIMES.get_ptr_mut(function)
     {
         // SAFETY: `times` points to a live map value.
         unsafe { add(&raw mut (*times).recursive, 1) };
@@ -114,9 +126,10 @@ pub fn leave(context: &ProbeContext) {
     let calls = unsafe { &mut *calls };
     if is_left {
         let stack = arch::stack_pointer(registers);
-        let (left, dropped) = calls.leave::<Looping>(cookie.process, site.function, stack, left_ns);
+        let function = leaves(site, calls, cookie.process, stack);
+        let (left, dropped) = calls.leave::<Looping>(cookie.process, function, stack, left_ns);
         unmatched(dropped);
-        if let (Some(left), Some(times)) = (left, TIMES.get_ptr_mut(site.function)) {
+        if let (Some(left), Some(times)) = (left, TIMES.get_ptr_mut(function)) {
             // SAFETY: `times` points to a live map value.
             unsafe {
                 add(&raw mut (*times).own_ns, left.own_ns);
@@ -126,6 +139,23 @@ pub fn leave(context: &ProbeContext) {
     }
     // This trap is the callers', and of a jump that was not taken the function's own.
     calls.charge(0, u64::from(site.overhead_ns) + (read() - left_ns));
+}
+
+/// The function whose call ends at a site. A function with several lines for its callers counts as several:
+/// the call in progress tells which.
+#[inline(always)]
+fn leaves(site: &SiteArguments, calls: &mut CallStack, process: u32, stack: u64) -> u32 {
+    if site.callers == 0 {
+        return site.function;
+    }
+    if calls.process != process {
+        return NO_FUNCTION;
+    }
+    unmatched(calls.drop_below::<Looping>(stack));
+    match (calls.function_at(stack), callers::lines(site)) {
+        (Some(function), Some(lines)) if lines.have(function) => function,
+        _ => NO_FUNCTION,
+    }
 }
 
 #[inline(always)]

@@ -35,6 +35,15 @@ impl Planned {
         Self { process, plan, loaded: Vec::new(), callers_found: None, unlisted: Vec::new() }
     }
 
+    /// The bits of the callers of targets of a kind that were found, if functions were listed for that.
+    pub(super) fn callers_found(&self, kind: TargetKind) -> Option<u64> {
+        match kind {
+            TargetKind::Python => self.callers_found,
+            TargetKind::Native => self.plan.callers.as_ref().map(|callers| callers.found.into()),
+            TargetKind::Usdt => None,
+        }
+    }
+
     /// Loads the helper, and adds to the plan what it finds. Where a target selects nothing, also collects
     /// the names that exist.
     pub(super) fn look_inside(
@@ -73,7 +82,7 @@ impl Planned {
         plan.functions.extend(functions);
         let mut python = resolver.targets().iter().filter(|(_, target)| target.kind == TargetKind::Python);
         if python.any(|(index, _)| !plan.would_select(index))
-            || !resolver.targets().without_caller(callers_found).is_empty()
+            || !resolver.targets().without_caller(TargetKind::Python, callers_found).is_empty()
         {
             // Without names, the user is still told that a target selects nothing.
             *names = loaded(process, &program, &interpreters, &setup).unwrap_or_default();

@@ -2,10 +2,15 @@
 //!
 //! Resolving makes plans and attaches nothing; the session carries them out and resolves nothing.
 
-use std::{collections::HashSet, fmt, path::PathBuf, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    fmt,
+    path::PathBuf,
+    sync::Arc,
+};
 
 use serde::Serialize;
-use speed_bump_abi::{ArgumentSpec, Condition};
+use speed_bump_abi::{ArgumentSpec, CallerRange, Condition};
 
 use super::{file::ProbeFile, site::SiteKind};
 use crate::{
@@ -112,6 +117,10 @@ pub struct PlannedSite {
     pub function: Option<usize>,
     /// The program to run there.
     pub program: UprobeProgram,
+    /// For a function with targets for some callers alone: the caller of this one, by number; 0: all others.
+    /// Such a function has a site for each of its targets, in the same place and in the order in which they
+    /// are tried.
+    pub caller: Option<u32>,
     /// The instruction there, which decides the cost.
     pub kind: SiteKind,
     /// The instruction, disassembled.
@@ -178,6 +187,15 @@ pub struct Doubt {
     pub(crate) root: Option<(u64, u64)>,
 }
 
+/// Where the callers lie that native targets name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallerCode {
+    /// Their code, sorted and without overlap.
+    pub ranges: Arc<[CallerRange]>,
+    /// Which of them were found, by bit.
+    pub found: u32,
+}
+
 /// The selection of the targets in one process image.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -187,6 +205,8 @@ pub struct Plan {
     pub functions: Vec<PlannedFunction>,
     /// Where to attach.
     pub sites: Vec<PlannedSite>,
+    /// Where the callers lie that native targets name; only if a site needs to know.
+    pub callers: Option<CallerCode>,
     /// How Python functions become visible.
     pub python: PythonPlan,
     /// Other remarks.
@@ -226,6 +246,7 @@ impl Plan {
             program: None,
             functions: Vec::new(),
             sites: Vec::new(),
+            callers: None,
             python: PythonPlan::NotAsked,
             remarks: Vec::new(),
             out_of_reach: Vec::new(),
@@ -255,11 +276,33 @@ impl Plan {
             site.function = site.function.map(|position| position + before);
             site
         }));
+        self.callers = self.callers.take().or(other.callers);
         self.python = other.python;
         self.remarks.extend(other.remarks);
         self.out_of_reach.extend(other.out_of_reach);
         self.kinds_in_doubt.extend(other.kinds_in_doubt);
         self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+
+    /// Drops the functions with targets for some callers alone. Returns these targets.
+    pub(super) fn drop_callers(&mut self) -> BTreeSet<TargetIndex> {
+        let of_callers = self.sites.iter().filter(|site| site.caller.is_some());
+        let dropped: BTreeSet<usize> = of_callers.filter_map(|site| site.function).collect();
+        self.sites.retain(|site| site.caller.is_none());
+        for site in &mut self.sites {
+            site.function = site.function.map(|position| position - dropped.range(..position).count());
+        }
+        let mut targets = BTreeSet::new();
+        let mut position = 0;
+        self.functions.retain(|function| {
+            let is_dropped = dropped.contains(&position);
+            position += 1;
+            if is_dropped {
+                targets.insert(function.selected.target);
+            }
+            !is_dropped
+        });
+        targets
     }
 
     /// Drops the Python functions.

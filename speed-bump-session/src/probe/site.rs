@@ -31,7 +31,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    code::{CodeMap, CodeSegment, CodeSymbol, FunctionCode, LandingPads, ReadCode, is_fragment_name},
+    code::{
+        CodeMap, CodeSegment, CodeSymbol, FunctionCode, LandingPads, ReadCode, function_of_fragment,
+        is_fragment_name,
+    },
     exits::{EXITS_LIMIT, Exit, NoExits, exits},
 };
 use crate::units::{Nanos, VirtualAddress};
@@ -312,6 +315,19 @@ pub enum SiteRefusal {
 /// As these two.
 pub fn choose(function: &FunctionCode<'_>, cost: &dyn Fn(SiteKind) -> Nanos) -> Result<Site, SiteRefusal> {
     analyse(function)?.choose(cost)
+}
+
+/// The same, only among sites where it is known where the return address lies. At the entry it is.
+///
+/// # Errors
+/// As for [`choose`].
+pub fn choose_with_return_address(
+    function: &FunctionCode<'_>,
+    cost: &dyn Fn(SiteKind) -> Nanos,
+) -> Result<Site, SiteRefusal> {
+    let mut analysis = analyse(function)?;
+    analysis.candidates.retain(|candidate| candidate.stack_delta.is_some());
+    analysis.choose(cost)
 }
 
 /// Finds every instruction that each call of a function runs through, and the reasons against it as a site.

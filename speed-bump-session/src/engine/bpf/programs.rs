@@ -25,12 +25,24 @@ pub enum UprobeProgram {
     SiteLeft,
     /// By the site, for functions whose calls are timed.
     SiteTimed,
+    /// By the site and the return address: native functions with targets for some callers alone.
+    SiteCallers,
+    /// The same, for functions whose calls are timed.
+    SiteCallersTimed,
 }
 
 impl UprobeProgram {
     /// All of them.
-    pub(super) const ALL: [Self; 6] =
-        [Self::Site, Self::Trampoline, Self::PythonUsdt, Self::PythonHelper, Self::SiteLeft, Self::SiteTimed];
+    pub(super) const ALL: [Self; 8] = [
+        Self::Site,
+        Self::Trampoline,
+        Self::PythonUsdt,
+        Self::PythonHelper,
+        Self::SiteLeft,
+        Self::SiteTimed,
+        Self::SiteCallers,
+        Self::SiteCallersTimed,
+    ];
 }
 
 /// A loaded program for uprobes.
@@ -43,7 +55,7 @@ pub enum SiteProgram<'a> {
 }
 
 /// The programs of an object, before they are loaded. A form that covers Python only through the helper lacks
-/// two, one that does not time calls lacks another two.
+/// two, one that does not time calls lacks another three.
 pub(super) struct Originals {
     pub(super) site: Original,
     pub(super) trampoline: Option<Original>,
@@ -51,6 +63,8 @@ pub(super) struct Originals {
     pub(super) python_helper: Original,
     pub(super) site_left: Option<Original>,
     pub(super) site_timed: Option<Original>,
+    pub(super) site_callers: Original,
+    pub(super) site_callers_timed: Option<Original>,
     pub(super) fork: Original,
     pub(super) exec: Original,
 }
@@ -88,6 +102,8 @@ impl Programs {
             UprobeProgram::PythonHelper => Some(&self.originals.python_helper),
             UprobeProgram::SiteLeft => self.originals.site_left.as_ref(),
             UprobeProgram::SiteTimed => self.originals.site_timed.as_ref(),
+            UprobeProgram::SiteCallers => Some(&self.originals.site_callers),
+            UprobeProgram::SiteCallersTimed => self.originals.site_callers_timed.as_ref(),
         }
     }
 

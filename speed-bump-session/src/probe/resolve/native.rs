@@ -19,7 +19,7 @@ use crate::{
         site::{self, CodeMap, Exactness, FunctionCode, SiteKind},
     },
     process::{MappedFile, Mappings, Process},
-    targets::{NativeModule, TargetIndex, UsdtModule},
+    targets::{NativeModule, Selection, TargetIndex, UsdtModule},
 };
 
 /// How many refused symbols of a file we report for a target.
@@ -181,7 +181,7 @@ impl FileSelection {
             let Some(target) = selection.winner else { continue };
             match symbol {
                 Named::Function(function) => {
-                    self.add_function(selecting, &functions, function, target, selection.shadowed);
+                    self.add_function(selecting, &functions, function, &selection);
                 }
                 Named::Indirect(_) if self.indirect.len() == INDIRECT_LIMIT => self.left_out += 1,
                 Named::Indirect(function) => self.indirect.push((target, function.clone())),
@@ -217,14 +217,17 @@ impl FileSelection {
         Ok(())
     }
 
+    /// Adds a function, for each of its targets.
     fn add_function(
         &mut self,
         selecting: &Selecting<'_>,
         functions: &Functions,
         function: &FunctionSymbol,
-        target: TargetIndex,
-        shadowed: Vec<TargetIndex>,
+        selection: &Selection,
     ) {
+        let Some(target) = selection.winner else { return };
+        let resolver = selecting.resolver;
+        let by_callers = resolver.callers.number(target) > 0;
         let name = function.names.canonical().as_str().to_owned();
         let code = FunctionCode {
             map: &selecting.code,
@@ -232,9 +235,10 @@ impl FileSelection {
             size: Some(function.size),
             shadow_stack: selecting.shadow_stack,
         };
-        let cost = |kind| selecting.resolver.calibration().price(kind);
-        let chosen = site::choose(&code, &cost).map_err(|refusal| refusal.to_string()).and_then(|site| {
-            if let Some(why) = selecting.resolver.deadly(site.kind) {
+        let cost = |kind| resolver.calibration().price(kind);
+        let choose = if by_callers { site::choose_with_return_address } else { site::choose };
+        let chosen = choose(&code, &cost).map_err(|refusal| refusal.to_string()).and_then(|site| {
+            if let Some(why) = resolver.deadly(site.kind) {
                 return Err(why);
             }
             let offset = self.elf.segments().code_offset_of(site.address);
@@ -247,7 +251,7 @@ impl FileSelection {
                 return self.remark(target, format!("{name} in {path} is not probed: {why}"));
             }
         };
-        let timing = timing::plan(selecting.resolver, &self.elf, &code, &site);
+        let timing = timing::plan(resolver, &self.elf, &code, &site);
         let mut aliases: Vec<String> = function
             .names
             .candidates()
@@ -261,7 +265,7 @@ impl FileSelection {
             aliases,
             symbols: function.names.iter().skip(1).map(|of| of.as_str().to_owned()).collect(),
             entry: Entry::Symbol,
-            shadowed,
+            shadowed: selection.shadowed.clone(),
         };
         let mut remark = site.reason;
         if site.exactness == Exactness::Unproven {
@@ -281,10 +285,13 @@ impl FileSelection {
             offset,
             semaphore: None,
             function: None,
-            program: match timing {
-                Timing::NotAsked => UprobeProgram::Site,
-                Timing::Exits(_) | Timing::Impossible(_) => UprobeProgram::SiteTimed,
+            program: match (&timing, by_callers) {
+                (Timing::NotAsked, false) => UprobeProgram::Site,
+                (Timing::NotAsked, true) => UprobeProgram::SiteCallers,
+                (Timing::Exits(_) | Timing::Impossible(_), false) => UprobeProgram::SiteTimed,
+                (Timing::Exits(_) | Timing::Impossible(_), true) => UprobeProgram::SiteCallersTimed,
             },
+            caller: None,
             kind: site.kind,
             instruction: site.instruction,
             stack_delta: site.stack_delta.unwrap_or(0),
@@ -292,9 +299,27 @@ impl FileSelection {
             remark: Some(remark),
             timing,
         };
+        if !by_callers {
+            return self.add_selected(planned, site);
+        }
+        let targets = || std::iter::once(target).chain(selection.for_other_callers.iter().copied());
+        // Later lines come too late for the one that is for all callers, or else for one with their caller.
+        let before_late = targets().last().filter(|last| resolver.callers.number(*last) == 0);
+        for target in targets() {
+            let mut planned = planned.clone();
+            planned.selected.target = target;
+            if before_late.is_some_and(|before| before != target) {
+                planned.shadowed.clear();
+            }
+            let caller = Some(resolver.callers.number(target));
+            self.add_selected(planned, PlannedSite { caller, ..site.clone() });
+        }
+    }
+
+    fn add_selected(&mut self, function: PlannedFunction, site: PlannedSite) {
         let sites = vec![site];
-        if self.take_room(planned.bytes(&sites)) {
-            self.selected.push((planned, sites));
+        if self.take_room(function.bytes(&sites)) {
+            self.selected.push((function, sites));
         }
     }
 
@@ -366,6 +391,7 @@ pub(super) fn usdt_sites(
                     semaphore: location.semaphore,
                     function: None,
                     program,
+                    caller: None,
                     kind,
                     instruction,
                     stack_delta: 0,

@@ -267,6 +267,7 @@ impl Resolver {
             semaphore: None,
             function: None,
             program: UprobeProgram::Trampoline,
+            caller: None,
             kind: site.kind,
             instruction: site.instruction,
             stack_delta: site.stack_delta.unwrap_or(0),

@@ -16,7 +16,7 @@ use crate::{
     presence::Presence,
     probe::{
         attach::{self, AttachError, RefusedSite, SiteGroup},
-        plan::Plan,
+        plan::{CallerCode, Plan},
     },
     process::Process,
     session::{error::SessionError, functions::FunctionRange},
@@ -43,6 +43,20 @@ impl Engines {
             probes.engine.track(pid)?;
         }
         Ok(())
+    }
+
+    /// Sets where the callers lie in a process that native targets name.
+    ///
+    /// # Errors
+    /// There is no room for them.
+    pub(super) fn set_callers(
+        &mut self,
+        pid: Pid,
+        callers: Option<&CallerCode>,
+        context: &mut Context,
+    ) -> Result<(), SessionError> {
+        context.state.native_callers_found |= callers.map_or(0, |callers| callers.found);
+        self.probes.as_mut().map_or(Ok(()), |probes| probes.set_callers(pid, callers))
     }
 
     /// Undoes [`track`](Self::track).

@@ -7,10 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::process::mapped_file::FileIdentity;
+use crate::{process::mapped_file::FileIdentity, units::VirtualAddress};
 
 /// How often the mappings of an old image are read.
 const SELDOM: Duration = Duration::from_secs(1);
+
+/// A file, and where it is mapped, if that matters.
+pub(super) type MappedAt = (FileIdentity, Option<VirtualAddress>);
 
 /// What a process mapped at the last check.
 #[derive(Debug)]
@@ -19,7 +22,7 @@ pub(super) struct LateFiles {
     looked: Instant,
     /// Empty until the first check, which therefore plans everything once more: files may have been mapped
     /// between the plan and the attach.
-    files: HashSet<FileIdentity>,
+    files: HashSet<MappedAt>,
     is_due_now: bool,
 }
 
@@ -36,7 +39,7 @@ impl LateFiles {
     }
 
     /// Records what is mapped now. Returns whether any of it is new.
-    pub(super) fn take(&mut self, files: HashSet<FileIdentity>) -> bool {
+    pub(super) fn take(&mut self, files: HashSet<MappedAt>) -> bool {
         let has_new = !files.is_subset(&self.files);
         self.files = files;
         has_new

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     launch::{Coming, StoppedProgram},
     presence::Joining,
-    probe::plan::Plan,
+    probe::plan::{CallerCode, Plan},
     process::{Memory, Process},
     python::{entry_source::EntrySource, helper::Room},
     session::functions::FunctionRange,
@@ -71,6 +71,8 @@ pub(super) struct Covered {
     pub(super) image: Option<Memory>,
     /// What is attached where, so that it can be attached to its children too.
     pub(super) groups: Vec<TargetSites>,
+    /// Where the callers lie in its memory that native targets name, if any target needs to know.
+    pub(super) callers: Option<CallerCode>,
     /// The links; dropping them detaches.
     pub(super) attachments: Vec<Attached>,
     /// The sites that the kernel refused.

@@ -1,0 +1,35 @@
+//! `caller=` of native functions: which function a call counts as, by where it returns to.
+
+use aya_ebpf::{EbpfContext as _, programs::ProbeContext};
+use speed_bump_abi::{CallerLines, NO_FUNCTION, SiteArguments};
+
+use crate::{
+    arch,
+    maps::{CALLER_LINES, CALLER_RANGES, CALLER_SPANS},
+};
+
+/// The function that the call at this site counts as. `None`: no line is for it, or the loader has not
+/// covered the process yet.
+#[inline(always)]
+pub fn function(context: &ProbeContext, site: &SiteArguments) -> Option<u32> {
+    let lines = lines(site)?;
+    // SAFETY: the value is copied at once; the loader replaces it as a whole.
+    let span = unsafe { CALLER_SPANS.get(context.tgid()).copied() }?;
+    // SAFETY: the context of a uprobe is its `pt_regs`.
+    let returns_to = arch::return_address(unsafe { &*context.regs }, site.stack_delta);
+    let callers = match returns_to {
+        // It may lie behind its function, where that ends with the call.
+        Some(address) => {
+            span.callers_at(address.wrapping_sub(1), |index| CALLER_RANGES.get(index).copied())?
+        }
+        None => 0,
+    };
+    let function = lines.function(callers);
+    if function == NO_FUNCTION { None } else { Some(function) }
+}
+
+/// The lines of the function at this site.
+#[inline(always)]
+pub fn lines(site: &SiteArguments) -> Option<&'static CallerLines> {
+    CALLER_LINES.get(site.callers.wrapping_sub(1)).map(|sets| sets.in_force())
+}
