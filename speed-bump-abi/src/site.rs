@@ -3,7 +3,8 @@
 /// The 64-bit BPF cookie of an attachment: which process it was made for, and which site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cookie {
-    /// Index of the process in the session; part of [`TrampolineKey`](crate::TrampolineKey).
+    /// Index of the process in the session, from 1 on; part of [`TrampolineKey`](crate::TrampolineKey). 0
+    /// where programs have no cookies.
     pub process: u32,
     /// Index into [`SITES`](crate::maps::SITES).
     pub site: u32,

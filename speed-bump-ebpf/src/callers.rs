@@ -4,8 +4,8 @@ use aya_ebpf::{EbpfContext as _, programs::ProbeContext};
 use speed_bump_abi::{CallerLines, NO_FUNCTION, SiteArguments};
 
 use crate::{
-    arch,
-    maps::{CALLER_LINES, CALLER_RANGES, CALLER_SPANS},
+    arch, cookie,
+    maps::{CALLER_LINES, CALLER_PROCESSES, CALLER_RANGES, CALLER_SPANS},
 };
 
 /// The function that the call at this site counts as. `None`: no line is for it, or the loader has not
@@ -13,8 +13,13 @@ use crate::{
 #[inline(always)]
 pub fn function(context: &ProbeContext, site: &SiteArguments) -> Option<u32> {
     let lines = lines(site)?;
-    // SAFETY: the value is copied at once; the loader replaces it as a whole.
-    let span = unsafe { CALLER_SPANS.get(context.tgid()).copied() }?;
+    let process = match cookie(context).process {
+        // SAFETY: the value is copied at once; the loader replaces it as a whole.
+        0 => unsafe { CALLER_PROCESSES.get(context.tgid()).copied() }?,
+        process => process,
+    };
+    // SAFETY: as above.
+    let span = unsafe { CALLER_SPANS.get(process).copied() }?;
     // SAFETY: the context of a uprobe is its `pt_regs`.
     let returns_to = arch::return_address(unsafe { &*context.regs }, site.stack_delta);
     let callers = match returns_to {

@@ -8,7 +8,7 @@ use speed_bump_abi::{Event, EventKind, Handshake, maps::Fault};
 
 use crate::{
     hold,
-    maps::{CALLER_SPANS, EVENTS, HANDSHAKES, TRACKED, fault},
+    maps::{CALLER_PROCESSES, CALLER_SPANS, EVENTS, HANDSHAKES, TRACKED, fault},
     signal,
     task::field,
 };
@@ -94,7 +94,10 @@ fn exec() -> Option<Event> {
     let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
     let _ = HANDSHAKES.remove(tgid);
     // Its callers lie elsewhere now.
-    let _ = CALLER_SPANS.remove(tgid);
+    // SAFETY: the value is copied at once.
+    if let Some(process) = unsafe { CALLER_PROCESSES.get(tgid).copied() } {
+        let _ = CALLER_SPANS.remove(process);
+    }
     // SAFETY: as above.
     unsafe { TRACKED.get(tgid) }?;
     let event = Event { kind: EventKind::Exec as u32, pid: tgid, detail: 0, parent: 0 };

@@ -55,6 +55,8 @@ pub static CALLER_RANGES: Array<CallerRange> = Array::with_max_entries(CALLER_RA
 #[map]
 pub static CALLER_SPANS: HashMap<u32, CallerSpan> = HashMap::with_max_entries(TRACKED_CAPACITY, 0);
 #[map]
+pub static CALLER_PROCESSES: HashMap<u32, u32> = HashMap::with_max_entries(TRACKED_CAPACITY, 0);
+#[map]
 pub static CALLER_LINES: Array<CallerLineSets> = Array::with_max_entries(1, 0);
 #[map]
 pub static TRAMPOLINES: HashMap<TrampolineKey, u32> = HashMap::with_max_entries(1, NO_PREALLOC);

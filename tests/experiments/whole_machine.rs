@@ -32,6 +32,29 @@ fn nothing_has_to_be_said_of_a_server_in_c() {
     assert_eq!(sharing["with_units"]["threads"], threads, "{}", found.printed);
 }
 
+/// As Python's, each with what its calls do.
+#[test]
+fn a_native_function_is_asked_about_by_its_callers() {
+    if let Some(why) = obstacle() {
+        skip!("{why}");
+        return;
+    }
+    let fixture = Fixture::compile(&places::fixtures().join("planted.c"), &["-O2", "-pthread"]).unwrap();
+    let share = Share::whole();
+    let service = Service::start(&mut Command::new(fixture.program())).unwrap();
+    let service = Planted::new(service, share);
+    let targets = ["-t", "native:*/program:note caller=commit", "-t", "native:*/program:note caller=prepare"];
+    let verdicts = [("note from commit", "matters"), ("note from prepare", "does-not-matter")];
+    let found = service.decided_of(&[], "25s", &targets, &verdicts);
+    let factor = found.factor("note from commit");
+    assert_eq!(
+        (&factor["kind"], &factor["caller"]),
+        (&"native".into(), &"commit".into()),
+        "{}",
+        found.printed
+    );
+}
+
 /// In a process of its own it does not, where there is a processor for each.
 #[test]
 fn a_process_that_shares_nothing_does_not_matter() {

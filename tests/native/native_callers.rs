@@ -239,6 +239,25 @@ fn processes_and_their_children_have_callers_at_addresses_of_their_own() {
     assert!(service.quit().unwrap().success() && other.quit().unwrap().success());
 }
 
+#[test]
+fn a_child_that_executes_the_program_anew_has_callers_at_other_addresses() {
+    if let Some(why) = obstacle() {
+        return skip!("{why}");
+    }
+    let fixture = compile(&["-O2"]);
+    let mut service = start(&fixture);
+    let targets = "native:*/program:burn caller=hot\nnative:*/program:burn delay=0\n";
+    let session = Attached::start(service.pid(), targets, &["--delay", "1us", "-vv"]).unwrap();
+    let answer = service.ask("exec").unwrap();
+    session.wait_for(&format!("child {} is covered anew", answer[0]["pid"])).unwrap();
+    for told in ["child hot 100", "child cold 10", "hot 1000", "cold 20"] {
+        service.ask(told).unwrap();
+    }
+    let ended = session.stop().unwrap();
+    assert_eq!(counts(&ended), [(1_100, 1_100), (30, 0)], "{}", ended.run.stderr);
+    assert!(service.quit().unwrap().success());
+}
+
 /// Times of calls that count, beside calls of the same function that do not.
 #[test]
 fn calls_are_timed_by_caller() {
@@ -266,7 +285,11 @@ fn calls_are_timed_by_caller() {
     for (target, (delays, whole)) in delays.into_iter().zip([hot, around, around, cold, again]).enumerate() {
         let function = &ended.target(target)["functions"][0];
         let [own, all] = ["own_ns", "cumulative_ns"].map(|key| function[key].as_u64().unwrap());
-        assert!(own >= delays && own <= all && all <= whole, "{delays} ns to {whole} ns: {function}");
+        // What the traps take is subtracted as it was measured, which is no more exact than that.
+        assert!(
+            own >= delays - delays / 10 && own <= all && all <= whole,
+            "{delays} ns to {whole} ns: {function}"
+        );
         assert_eq!(function["primitive_calls"], ended.counts(target).0, "{function}");
     }
     let [within, above] = [1, 2].map(|target| &ended.target(target)["functions"][0]);

@@ -5,8 +5,8 @@
 
 use speed_bump_abi::CallerRange;
 
-/// Fewer bytes between two functions are padding: functions begin at multiples of 64 at most.
-const PADDING: u64 = 64;
+/// At most so many bytes between two functions are padding: functions begin at multiples of 64 at most.
+const PADDING: u64 = 63;
 
 /// Code of a function, or a part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +41,21 @@ impl Covers {
     }
 }
 
-/// The ranges of callers among all code of a file, or of a process. An address that several functions contain
-/// is code of all of them. Padding between two functions of the same callers is theirs.
-pub fn ranges(codes: &[Code]) -> Vec<CallerRange> {
+/// The ranges of callers among all code of a file. An address that several functions contain is code of all
+/// of them. Padding between two functions of the same callers is theirs.
+pub fn in_file(codes: &[Code]) -> Vec<CallerRange> {
+    ranges(codes, PADDING)
+}
+
+/// The ranges of callers in a process, of the ranges of its files. What is between them may be other code.
+pub fn in_process(codes: &[Code]) -> Vec<CallerRange> {
+    ranges(codes, 0)
+}
+
+fn ranges(codes: &[Code], padding: u64) -> Vec<CallerRange> {
     let mut ranges: Vec<CallerRange> = Vec::new();
     let mut add = |start: u64, end: u64, callers: u32| match ranges.last_mut() {
-        Some(last) if last.callers == callers && start - last.end < PADDING => last.end = end,
+        Some(last) if last.callers == callers && start - last.end <= padding => last.end = end,
         _ => ranges.push(CallerRange { start, end, callers, reserved: 0 }),
     };
     let mut edges: Vec<(u64, bool, u32)> = Vec::with_capacity(2 * codes.len());
@@ -85,7 +94,7 @@ mod tests {
     }
 
     fn plain(codes: &[Code]) -> Vec<(u64, u64, u32)> {
-        ranges(codes).iter().map(|range| (range.start, range.end, range.callers)).collect()
+        in_file(codes).iter().map(|range| (range.start, range.end, range.callers)).collect()
     }
 
     #[test]
@@ -94,6 +103,13 @@ mod tests {
         assert_eq!(plain(&same), [(0x100, 0x130, 1), (0x200, 0x208, 1)]);
         let others = [code(0x100, 0x10, 1), code(0x110, 4, 0), code(0x120, 8, 1), code(0x128, 8, 2)];
         assert_eq!(plain(&others), [(0x100, 0x110, 1), (0x120, 0x128, 1), (0x128, 0x130, 2)]);
+    }
+
+    #[test]
+    fn nothing_is_known_of_what_lies_between_the_ranges_of_a_process() {
+        let codes = [code(0x100, 0x10, 1), code(0x110, 8, 1), code(0x120, 8, 1)];
+        let found: Vec<_> = in_process(&codes).iter().map(|range| (range.start, range.end)).collect();
+        assert_eq!(found, [(0x100, 0x118), (0x120, 0x128)]);
     }
 
     #[test]
@@ -113,7 +129,7 @@ mod tests {
     /// Codes that overlap, touch, are empty, or have no end.
     fn codes() -> impl Strategy<Value = Vec<Code>> {
         // No process has addresses of 64 bits.
-        let start = prop_oneof![0..600_u64, ((1 << 63) - 50)..1 << 63];
+        let start = prop_oneof![0..600_u64, ((1_u64 << 63) - 50)..(1_u64 << 63)];
         let length = prop_oneof![0..90_u64, Just(0), Just(u64::MAX)];
         let callers = prop_oneof![Just(0), 1..8_u32, any::<u32>()];
         prop::collection::vec(
@@ -125,7 +141,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_address_has_the_callers_of_all_code_there(codes in codes(), address in 0..700_u64) {
-            let ranges = ranges(&codes);
+            let ranges = in_file(&codes);
             for pair in ranges.windows(2) {
                 prop_assert!(pair[0].end <= pair[1].start, "{pair:?}");
             }
@@ -155,6 +171,6 @@ mod tests {
             let there = codes().filter(|code| address >= code.start && address - code.start < code.length);
             there.fold(0, |callers, code| callers | code.callers)
         };
-        start - end < PADDING && at(end - 1) == callers && at(start) == callers
+        start - end <= PADDING && at(end - 1) == callers && at(start) == callers
     }
 }

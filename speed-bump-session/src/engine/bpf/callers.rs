@@ -10,6 +10,7 @@ use crate::units::Pid;
 pub struct CallerMaps {
     ranges: Array<MapData, CallerRange>,
     spans: HashMap<MapData, u32, CallerSpan>,
+    processes: HashMap<MapData, u32, u32>,
     lines: Array<MapData, CallerLineSets>,
 }
 
@@ -18,6 +19,7 @@ impl CallerMaps {
         Ok(Self {
             ranges: maps.take(maps::CALLER_RANGES)?.try_into()?,
             spans: maps.take(maps::CALLER_SPANS)?.try_into()?,
+            processes: maps.take(maps::CALLER_PROCESSES)?.try_into()?,
             lines: maps.take(maps::CALLER_LINES)?.try_into()?,
         })
     }
@@ -30,25 +32,30 @@ impl CallerMaps {
         (first..).zip(ranges).try_for_each(|(index, range)| self.ranges.set(index, range, 0))
     }
 
-    /// Sets the ranges of a process. Until then, none of its calls of functions with targets for some callers
-    /// alone are counted.
+    /// Sets the ranges of the process with this PID and index. Until then, none of its calls of functions
+    /// with targets for some callers alone are counted.
     ///
     /// # Errors
-    /// The map is full.
-    pub fn set_span(&mut self, pid: Pid, span: CallerSpan) -> Result<(), MapError> {
-        self.spans.insert(pid.get().unsigned_abs(), span, 0)
+    /// A map is full.
+    pub fn set_span(&mut self, pid: Pid, process: u32, span: CallerSpan) -> Result<(), MapError> {
+        self.spans.insert(process, span, 0)?;
+        self.processes.insert(pid.get().unsigned_abs(), process, 0)
     }
 
-    /// Undoes [`set_span`](Self::set_span).
+    /// Removes the ranges of the process with this index.
     ///
     /// # Errors
     /// What the map update returns, except that the process had none.
-    pub fn remove_span(&mut self, pid: Pid) -> Result<(), MapError> {
-        match self.spans.remove(&pid.get().unsigned_abs()) {
-            Err(MapError::KeyNotFound) | Ok(()) => Ok(()),
-            Err(error) if is_not_found(&error) => Ok(()),
-            Err(error) => Err(error),
-        }
+    pub fn remove_span(&mut self, process: u32) -> Result<(), MapError> {
+        unless_absent(self.spans.remove(&process))
+    }
+
+    /// Removes the index of the process with this PID.
+    ///
+    /// # Errors
+    /// What the map update returns, except that the process had none.
+    pub fn remove_process(&mut self, pid: Pid) -> Result<(), MapError> {
+        unless_absent(self.processes.remove(&pid.get().unsigned_abs()))
     }
 
     /// Sets the lines of the function with this number. Calls find the old lines or the new ones.
@@ -62,5 +69,13 @@ impl CallerMaps {
         self.lines.set(number, sets, 0)?;
         sets.current = next;
         self.lines.set(number, sets, 0)
+    }
+}
+
+fn unless_absent(removed: Result<(), MapError>) -> Result<(), MapError> {
+    match removed {
+        Err(MapError::KeyNotFound) | Ok(()) => Ok(()),
+        Err(error) if is_not_found(&error) => Ok(()),
+        Err(error) => Err(error),
     }
 }

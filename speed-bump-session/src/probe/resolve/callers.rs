@@ -9,7 +9,7 @@ use super::{FileError, Resolver, elf_of, probe_file, unread};
 use crate::{
     elf::{Candidates, Functions, Named, Segments, SymbolName},
     probe::{
-        caller_ranges::{Code, ranges},
+        caller_ranges::{self, Code},
         plan::{CallerCode, Plan, Remark},
         site::function_of_fragment,
     },
@@ -75,19 +75,15 @@ impl Resolver {
             found |= in_file.found;
             let runs = mapped.executable_ranges().flat_map(|range| in_memory(&in_file.ranges, range));
             codes.extend(runs);
-            if codes.len() > 2 * RANGES_OF_PROCESS as usize {
-                break;
+            if codes.len() > RANGES_OF_PROCESS as usize {
+                return Err(format!(
+                    "`caller=` selects functions in more than {RANGES_OF_PROCESS} separate places of process \
+                     {}: narrow the pattern, or name its module (`caller=MODULE:NAME`)",
+                    process.pid()
+                ));
             }
         }
-        let ranges = ranges(&codes);
-        if ranges.len() > RANGES_OF_PROCESS as usize {
-            return Err(format!(
-                "`caller=` selects functions in more than {RANGES_OF_PROCESS} separate places of process {}: \
-                 narrow the pattern, or name its module (`caller=MODULE:NAME`)",
-                process.pid()
-            ));
-        }
-        Ok(CallerCode { ranges: ranges.into(), found })
+        Ok(CallerCode { ranges: caller_ranges::in_process(&codes).into(), found })
     }
 
     /// The callers in a file, remembered from the first call.
@@ -159,8 +155,10 @@ fn in_file(callers: &NativeCallers, path: &str, functions: &Functions, segments:
     // Between the callers lie these, if anything does.
     let all = functions.functions().iter();
     codes.extend(all.map(|function| code(function.address, function.size.max(1), 0)));
+    let parts = functions.refused().iter().filter_map(|refused| refused.part);
+    codes.extend(parts.map(|(start, length)| code(start, length, 0)));
     let executable = segments.iter().filter(|segment| segment.executable);
-    let ranges = ranges(&codes);
+    let ranges = caller_ranges::in_file(&codes);
     let in_file = executable.flat_map(|segment| {
         let (from, to) = (segment.address.0, segment.address.0.saturating_add(segment.file_size));
         ranges.iter().filter_map(move |range| {
@@ -201,4 +199,28 @@ fn in_memory(ranges: &[CallerRange], mapped: &MappedRange) -> impl Iterator<Item
         let start_in_memory = memory.checked_add(start.checked_sub(from)?)?;
         (start < end).then(|| Code { start: start_in_memory, length: end - start, callers: range.callers })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::FileOffset;
+
+    #[test]
+    fn ranges_lie_where_the_file_is_mapped() {
+        let range = |start, end| CallerRange { start, end, callers: 5, reserved: 0 };
+        let ranges = [range(0x10, 0x20), range(0xff0, 0x1010), range(0x1ff0, u64::MAX)];
+        let found = |start: u64, end: u64, offset: u64| -> Vec<(u64, u64)> {
+            let (start, end) = (VirtualAddress(start), VirtualAddress(end));
+            let mapped = MappedRange { start, end, offset: FileOffset(offset), executable: true };
+            in_memory(&ranges, &mapped).map(|code| (code.start, code.length)).collect()
+        };
+        assert_eq!(found(0x7000, 0x8000, 0), [(0x7010, 0x10), (0x7ff0, 0x10)]);
+        assert_eq!(found(0x7000, 0x8000, 0x1000), [(0x7000, 0x10), (0x7ff0, 0x10)]);
+        assert_eq!(found(0x7000, 0x9000, 0x1000), [(0x7000, 0x10), (0x7ff0, 0x1010)]);
+        assert_eq!(found(0x7000, 0x7000, 0), [], "empty");
+        assert_eq!(found(0x8000, 0x7000, 0), [], "turned around");
+        assert_eq!(found(u64::MAX - 0x1f, u64::MAX, 0), [(u64::MAX - 0xf, 0xf)], "no further than addresses");
+        assert_eq!(found(0x7000, 0x8000, u64::MAX - 1), [(0x7000, 1)], "no further than offsets");
+    }
 }

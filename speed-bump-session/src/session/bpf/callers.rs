@@ -5,6 +5,7 @@ mod rooms;
 
 use std::{collections::HashMap, sync::Arc};
 
+use aya::maps::MapError;
 use speed_bump_abi::{CallerLine, CallerLines, CallerRange, NO_FUNCTION};
 
 use self::rooms::Rooms;
@@ -21,8 +22,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Callers {
     rooms: Rooms,
-    /// The code of callers in each process.
-    of_processes: HashMap<Pid, Arc<[CallerRange]>>,
+    /// The index of each process, and the code of callers there.
+    of_processes: HashMap<Pid, (u32, Arc<[CallerRange]>)>,
     functions: HashMap<(FileIdentity, FileOffset), Called>,
     capacity: u32,
     /// Counts changes of targets.
@@ -46,34 +47,42 @@ impl Callers {
         Self { rooms, of_processes, functions, capacity, turn: 0 }
     }
 
-    /// Sets where the callers lie in a process. Its calls count from here on.
+    /// Sets where the callers lie in the process with this index. Its calls count from here on.
     ///
     /// # Errors
     /// There is no room for them.
     pub(super) fn set(
         &mut self,
-        pid: Pid,
+        (pid, process): (Pid, u32),
         code: &Arc<[CallerRange]>,
         maps: &mut CallerMaps,
     ) -> Result<(), SessionError> {
         let (span, is_new) = self.rooms.take(code)?;
-        if is_new {
-            maps.set_ranges(span.first, code)?;
+        let mut set = || {
+            if is_new {
+                maps.set_ranges(span.first, code)?;
+            }
+            maps.set_span(pid, process, span)
+        };
+        if let Err(error) = set() {
+            self.rooms.give_back(code);
+            return Err(error.into());
         }
-        let set = maps.set_span(pid, span);
-        let before =
-            if set.is_ok() { self.of_processes.insert(pid, Arc::clone(code)) } else { Some(code.clone()) };
-        before.iter().for_each(|before| self.rooms.give_back(before));
-        Ok(set?)
+        if let Some((before, code)) = self.of_processes.insert(pid, (process, Arc::clone(code))) {
+            if before != process {
+                forget(maps.remove_span(before), pid);
+            }
+            self.rooms.give_back(&code);
+        }
+        Ok(())
     }
 
     /// The calls of a process no longer count.
     pub(super) fn remove(&mut self, pid: Pid, maps: &mut CallerMaps) {
-        let Some(before) = self.of_processes.remove(&pid) else { return };
-        if let Err(error) = maps.remove_span(pid) {
-            tracing::debug!("cannot forget the callers of process {pid}: {error}");
-        }
-        self.rooms.give_back(&before);
+        let Some((process, code)) = self.of_processes.remove(&pid) else { return };
+        forget(maps.remove_span(process), pid);
+        forget(maps.remove_process(pid), pid);
+        self.rooms.give_back(&code);
     }
 
     /// Sets the targets of the function at a site. Returns its number.
@@ -122,6 +131,12 @@ impl Callers {
             called.number
         });
         unselected.collect()
+    }
+}
+
+fn forget(removed: Result<(), MapError>, pid: Pid) {
+    if let Err(error) = removed {
+        tracing::debug!("cannot forget the callers of process {pid}: {error}");
     }
 }
 

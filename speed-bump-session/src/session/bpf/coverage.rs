@@ -60,7 +60,7 @@ impl Coverage {
         let pid = process.pid();
         let index = processes.next_index();
         engines.track(pid)?;
-        engines.set_callers(pid, callers.as_ref(), context)?;
+        engines.set_callers((pid, index), callers.as_ref(), context)?;
         let began = Instant::now();
         let (attachments, refused) = engines.attach(pid, index, &groups)?;
         let sites: usize = attachments.iter().map(|attached| attached.links.sites()).sum();
@@ -125,7 +125,7 @@ impl Coverage {
         let Self { context, processes, engines } = self;
         let Some(covered) = processes.get_mut(pid) else { return Ok(()) };
         if covered.callers != plan.callers {
-            engines.set_callers(pid, plan.callers.as_ref(), context)?;
+            engines.set_callers((pid, covered.index), plan.callers.as_ref(), context)?;
             covered.callers.clone_from(&plan.callers);
         }
         Ok(())

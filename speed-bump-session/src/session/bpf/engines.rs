@@ -45,18 +45,18 @@ impl Engines {
         Ok(())
     }
 
-    /// Sets where the callers lie in a process that native targets name.
+    /// Sets where the callers lie in the process with this PID and index that native targets name.
     ///
     /// # Errors
     /// There is no room for them.
     pub(super) fn set_callers(
         &mut self,
-        pid: Pid,
+        process: (Pid, u32),
         callers: Option<&CallerCode>,
         context: &mut Context,
     ) -> Result<(), SessionError> {
         context.state.native_callers_found |= callers.map_or(0, |callers| callers.found);
-        self.probes.as_mut().map_or(Ok(()), |probes| probes.set_callers(pid, callers))
+        self.probes.as_mut().map_or(Ok(()), |probes| probes.set_callers(process, callers))
     }
 
     /// Undoes [`track`](Self::track).

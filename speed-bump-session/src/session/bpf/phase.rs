@@ -181,12 +181,12 @@ impl Processes {
 
     /// The index of the process that is covered next.
     pub(super) fn next_index(&self) -> u32 {
-        self.coverings
+        self.coverings.saturating_add(1)
     }
 
     /// Records that a process is covered, with the next index if it is new.
     pub(super) fn insert(&mut self, pid: Pid, covered: Covered) {
-        self.coverings = self.coverings.max(covered.index.saturating_add(1));
+        self.coverings = self.coverings.max(covered.index);
         self.phases.insert(pid, Phase::Covered(covered));
     }
 

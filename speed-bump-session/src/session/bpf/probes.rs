@@ -168,15 +168,20 @@ impl Probes {
         Ok(EntrySite { function: NO_FUNCTION, functions: functions(&lines), called: Some(called), ..entry })
     }
 
-    /// Sets where the callers lie in a process that native targets name; none: no target needs to know.
+    /// Sets where the callers lie in the process with this PID and index that native targets name; none: no
+    /// target needs to know.
     ///
     /// # Errors
     /// There is no room for them.
-    pub(super) fn set_callers(&mut self, pid: Pid, callers: Option<&CallerCode>) -> Result<(), SessionError> {
+    pub(super) fn set_callers(
+        &mut self,
+        process: (Pid, u32),
+        callers: Option<&CallerCode>,
+    ) -> Result<(), SessionError> {
         match callers {
-            Some(callers) => self.callers.set(pid, &callers.ranges, self.engine.callers()),
+            Some(callers) => self.callers.set(process, &callers.ranges, self.engine.callers()),
             None => {
-                self.callers.remove(pid, self.engine.callers());
+                self.callers.remove(process.0, self.engine.callers());
                 Ok(())
             }
         }
