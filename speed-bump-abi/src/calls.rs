@@ -172,15 +172,16 @@ impl CallStack {
         &mut self.calls[place(position)]
     }
 
-    /// The function of the innermost call in progress, if its return address lies at `stack`.
+    /// The function of the innermost call in progress, if its return address lies at `stack`; else
+    /// [`NO_FUNCTION`](crate::NO_FUNCTION).
     #[inline(always)]
-    pub fn function_at(&self, stack: u64) -> Option<u32> {
+    pub fn function_at(&self, stack: u64) -> u32 {
         let depth = self.depth;
         if depth == 0 || depth > CALLS_DEPTH {
-            return None;
+            return crate::NO_FUNCTION;
         }
         let call = &self.calls[place(depth - 1)];
-        if call.stack == stack { Some(call.function) } else { None }
+        if call.stack == stack { call.function } else { crate::NO_FUNCTION }
     }
 
     /// The call of `function` ends whose return address lies at `stack`; `None` where it is not known when it

@@ -128,6 +128,7 @@ impl CallerSpan {
     /// The callers that an address is code of, by bit. `range` reads a range by its index. `None`: it failed.
     ///
     /// Halving takes the same path whatever the address is: the verifier of kernels walks through each path.
+    /// How often depends on the number of ranges alone.
     #[inline(always)]
     pub fn callers_at(self, address: u64, range: impl Fn(u32) -> Option<CallerRange>) -> Option<u32> {
         if self.count == 0 {
@@ -135,7 +136,7 @@ impl CallerSpan {
         }
         let (mut first, mut count) = (self.first, self.count);
         let mut halvings = 0;
-        while halvings < HALVINGS {
+        while halvings < HALVINGS && count > 1 {
             let half = count / 2;
             let middle = range(first.wrapping_add(half))?;
             // 1 where the range begins at the address or before; the difference of two addresses of

@@ -8,10 +8,15 @@ use crate::{
     maps::{CALLER_LINES, CALLER_PROCESSES, CALLER_RANGES, CALLER_SPANS},
 };
 
-/// The function that the call at this site counts as. `None`: no line is for it, or the loader has not
-/// covered the process yet.
+/// The function that the call at this site counts as. [`NO_FUNCTION`]: no line is for it, or the loader has
+/// not covered the process yet.
 #[inline(always)]
-pub fn function(context: &ProbeContext, site: &SiteArguments) -> Option<u32> {
+pub fn function(context: &ProbeContext, site: &SiteArguments) -> u32 {
+    find(context, site).unwrap_or(NO_FUNCTION)
+}
+
+#[inline(always)]
+fn find(context: &ProbeContext, site: &SiteArguments) -> Option<u32> {
     let lines = lines(site)?;
     let process = match cookie(context).process {
         // SAFETY: the value is copied at once; the loader replaces it as a whole.
@@ -29,8 +34,7 @@ pub fn function(context: &ProbeContext, site: &SiteArguments) -> Option<u32> {
         }
         None => 0,
     };
-    let function = lines.function(callers);
-    if function == NO_FUNCTION { None } else { Some(function) }
+    Some(lines.function(callers))
 }
 
 /// The lines of the function at this site.

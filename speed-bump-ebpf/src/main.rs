@@ -33,7 +33,7 @@ use aya_ebpf::{
     macros::uprobe,
     programs::ProbeContext,
 };
-use speed_bump_abi::{Cookie, NO_POLICY, TrampolineKey};
+use speed_bump_abi::{Cookie, NO_FUNCTION, NO_POLICY, TrampolineKey};
 
 use crate::{
     maps::{SITES, TRAMPOLINES},
@@ -92,8 +92,8 @@ fn at_site_of_callers<S: Spin>(context: &ProbeContext) -> u32 {
     let read = || unsafe { bpf_ktime_get_ns() };
     let entered_ns = read();
     let Some(site) = SITES.get(cookie(context).site) else { return 0 };
-    let Some(function) = callers::function(context, site) else { return 0 };
-    if visit::passes(function, NO_POLICY) {
+    let function = callers::function(context, site);
+    if function == NO_FUNCTION || visit::passes(function, NO_POLICY) {
         return 0;
     }
     // A delay is without what finding the caller has taken, as without the rest.
@@ -127,7 +127,7 @@ pub fn trampoline(context: ProbeContext) -> u32 {
 #[uprobe]
 pub fn site_timed(context: ProbeContext) -> u32 {
     own_stack::insist(&context);
-    timed::enter(&context, |site| Some(site.function));
+    timed::enter(&context, |site| site.function);
     0
 }
 

@@ -37,13 +37,16 @@ unsafe extern "C" fn one<T: Turn>(number: u64, turn: *mut c_void) -> i64 {
 /// A call begins: it is remembered, counted and, if its policy says so, delayed. `function`: what it counts
 /// as at this site, if it counts.
 #[inline(always)]
-pub fn enter(context: &ProbeContext, function: impl Fn(&'static SiteArguments) -> Option<u32>) {
+pub fn enter(context: &ProbeContext, function: impl Fn(&'static SiteArguments) -> u32) {
     // SAFETY: the helper has no preconditions.
     let read = || unsafe { bpf_ktime_get_ns() };
     let entered_ns = read();
     let cookie = cookie(context);
     let Some(site) = SITES.get(cookie.site) else { return };
-    let Some(function) = function(site) else { return uncounted(site, entered_ns) };
+    let function = function(site);
+    if function == NO_FUNCTION {
+        return uncounted(site, entered_ns);
+    }
     // SAFETY: the context of a uprobe is its `pt_regs`.
     let stack = arch::stack_pointer(unsafe { &*context.regs }) + u64::from(site.stack_delta);
     remember(cookie.process, site, function, stack, entered_ns);
@@ -126,7 +129,10 @@ pub fn leave(context: &ProbeContext) {
     let calls = unsafe { &mut *calls };
     if is_left {
         let stack = arch::stack_pointer(registers);
-        let function = leaves(site, calls, cookie.process, stack);
+        let mut function = site.function;
+        if site.callers != 0 {
+            function = leaves(site, calls, cookie.process, stack);
+        }
         let (left, dropped) = calls.leave::<Looping>(cookie.process, function, stack, left_ns);
         unmatched(dropped);
         if let (Some(left), Some(times)) = (left, TIMES.get_ptr_mut(function)) {
@@ -141,21 +147,18 @@ pub fn leave(context: &ProbeContext) {
     calls.charge(0, u64::from(site.overhead_ns) + (read() - left_ns));
 }
 
-/// The function whose call ends at a site. A function with several lines for its callers counts as several:
-/// the call in progress tells which.
-#[inline(always)]
+/// The function whose call ends at a site, of a function that counts as several by its callers: the call in
+/// progress tells. A function of its own in BPF too: with the rest of the program, LLVM keeps what was never
+/// set, and the verifier of 6.1 does not know that it is never read.
+#[inline(never)]
 fn leaves(site: &SiteArguments, calls: &mut CallStack, process: u32, stack: u64) -> u32 {
-    if site.callers == 0 {
-        return site.function;
-    }
     if calls.process != process {
         return NO_FUNCTION;
     }
     unmatched(calls.drop_below::<Looping>(stack));
-    match (calls.function_at(stack), callers::lines(site)) {
-        (Some(function), Some(lines)) if lines.have(function) => function,
-        _ => NO_FUNCTION,
-    }
+    let function = calls.function_at(stack);
+    let Some(lines) = callers::lines(site) else { return NO_FUNCTION };
+    if lines.have(function) { function } else { NO_FUNCTION }
 }
 
 #[inline(always)]
