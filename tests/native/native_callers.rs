@@ -185,13 +185,14 @@ fn callers_of_targets_that_come_and_go_are_told_apart() {
     set(&session, &["native:*/program:burn", "caller=cold", "delay=0"]);
     service.ask("cold 1").unwrap();
     set(&session, &["--drop", "native:*/program:burn caller=cold"]);
+    service.ask("cold 20").unwrap();
     set(&session, &["--drop", "native:*/program:burn"]);
     service.ask("hot 5").unwrap();
     set(&session, &["--add", "native:*/program:burn", "caller=hot"]);
     service.ask("hot 6").unwrap();
     service.ask("cold 7").unwrap();
     let ended = session.stop().unwrap();
-    let expected = [(0, 0), (101, 101), (11_001, 11_000), (10_000, 10_000), (6, 6)];
+    let expected = [(0, 0), (101, 101), (11_001, 11_000), (10_020, 10_020), (6, 6)];
     assert_eq!(counts(&ended), expected, "{}", ended.run.stderr);
     assert!(service.quit().unwrap().success());
 }

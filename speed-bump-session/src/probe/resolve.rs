@@ -17,6 +17,7 @@ pub mod python;
 mod stepped;
 pub mod symbols;
 mod timing;
+mod usdt;
 
 pub use compiled::compiled;
 pub use copies::copies;

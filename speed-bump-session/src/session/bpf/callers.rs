@@ -113,6 +113,21 @@ impl Callers {
         Ok(number)
     }
 
+    /// The function at a site has a target for all calls, and a probe of its own for that: it has no targets
+    /// for some callers any more.
+    ///
+    /// # Errors
+    /// What the map update returns.
+    pub(super) fn retire(&mut self, site: &PlannedSite, maps: &mut CallerMaps) -> Result<(), SessionError> {
+        if let Some(called) = self.functions.get_mut(&(site.file.identity(), site.offset))
+            && called.lines != CallerLines::NONE
+        {
+            maps.set_lines(called.number, CallerLines::NONE)?;
+            called.lines = CallerLines::NONE;
+        }
+        Ok(())
+    }
+
     /// Targets are about to change.
     pub(super) fn begin_change(&mut self) {
         self.turn += 1;

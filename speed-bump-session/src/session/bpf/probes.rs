@@ -161,6 +161,8 @@ impl Probes {
             selected,
         };
         if planned.caller.is_none() {
+            // Its target is for all calls now: none may count twice.
+            self.callers.retire(planned, self.engine.callers())?;
             return Ok(entry);
         }
         let lines = lines(plan, at, indices);
