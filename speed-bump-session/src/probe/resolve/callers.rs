@@ -74,7 +74,8 @@ impl Resolver {
             };
             found |= in_file.found;
             let runs = mapped.executable_ranges().flat_map(|range| in_memory(&in_file.ranges, range));
-            codes.extend(runs);
+            // A process can map a file any number of times.
+            codes.extend(runs.take((RANGES_OF_PROCESS as usize + 1).saturating_sub(codes.len())));
             if codes.len() > RANGES_OF_PROCESS as usize {
                 return Err(format!(
                     "`caller=` selects functions in more than {RANGES_OF_PROCESS} separate places of process \
