@@ -2,7 +2,7 @@
 //! share it.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -18,8 +18,10 @@ const REST: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Rooms {
     taken: HashMap<Arc<[CallerRange]>, Taken>,
-    /// By the first index: how many indices are free there, and since when.
-    free: BTreeMap<u32, (u32, Option<Instant>)>,
+    /// By the first index: how many indices are free there.
+    free: BTreeMap<u32, u32>,
+    /// What was given back a moment ago, the longest ago first: when, and the first index and how many.
+    resting: VecDeque<(Instant, u32, u32)>,
 }
 
 #[derive(Debug)]
@@ -30,7 +32,8 @@ struct Taken {
 
 impl Default for Rooms {
     fn default() -> Self {
-        Self { taken: HashMap::new(), free: BTreeMap::from([(0, (CALLER_RANGES_CAPACITY, None))]) }
+        let free = BTreeMap::from([(0, CALLER_RANGES_CAPACITY)]);
+        Self { taken: HashMap::new(), free, resting: VecDeque::new() }
     }
 }
 
@@ -49,12 +52,15 @@ impl Rooms {
             taken.users += 1;
             return Ok((CallerSpan { first: taken.first, count }, false));
         }
-        let has_rested = |since: Option<Instant>| since.is_none_or(|since| since.elapsed() >= REST);
-        let mut fitting = self.free.iter().filter(|(_, (room, since))| *room >= count && has_rested(*since));
-        let (&first, &(room, since)) = fitting.next().ok_or_else(full)?;
+        while self.resting.front().is_some_and(|(since, ..)| since.elapsed() >= REST) {
+            let Some((_, first, count)) = self.resting.pop_front() else { break };
+            self.free(first, count);
+        }
+        let mut fitting = self.free.iter().filter(|(_, room)| **room >= count);
+        let (&first, &room) = fitting.next().ok_or_else(full)?;
         self.free.remove(&first);
         if room > count {
-            self.free.insert(first + count, (room - count, since));
+            self.free.insert(first + count, room - count);
         }
         self.taken.insert(Arc::clone(code), Taken { first, users: 1 });
         Ok((CallerSpan { first, count }, true))
@@ -67,20 +73,23 @@ impl Rooms {
         if taken.users > 0 {
             return;
         }
-        let Taken { mut first, .. } = *taken;
+        let first = taken.first;
         self.taken.remove(code);
-        // Fewer cannot have been taken than are given back.
-        let mut count = u32::try_from(code.len()).unwrap_or(0);
-        if let Some((&before, &(room, _))) = self.free.range(..first).next_back()
+        // No more are given back than were taken.
+        let count = u32::try_from(code.len()).unwrap_or(0);
+        self.resting.push_back((Instant::now(), first, count));
+    }
+
+    /// Makes indices free, together with those beside them.
+    fn free(&mut self, mut first: u32, mut count: u32) {
+        if let Some((&before, &room)) = self.free.range(..first).next_back()
             && before + room == first
         {
             self.free.remove(&before);
             (first, count) = (before, count + room);
         }
-        if let Some((room, _)) = self.free.remove(&(first + count)) {
-            count += room;
-        }
-        self.free.insert(first, (count, Some(Instant::now())));
+        count += self.free.remove(&(first + count)).unwrap_or(0);
+        self.free.insert(first, count);
     }
 }
 
@@ -96,7 +105,9 @@ mod tests {
 
     /// Makes all rest be over.
     fn wait(rooms: &mut Rooms) {
-        rooms.free.values_mut().for_each(|(_, since)| *since = None);
+        for (_, first, count) in std::mem::take(&mut rooms.resting) {
+            rooms.free(first, count);
+        }
     }
 
     #[test]
@@ -115,6 +126,21 @@ mod tests {
         rooms.give_back(&code(0, 0));
         wait(&mut rooms);
         assert_eq!(rooms.take(&code(10, 2)).unwrap(), (span(0, 2), true));
+    }
+
+    #[test]
+    fn the_rest_of_one_room_keeps_no_other_from_use() {
+        let mut rooms = Rooms::default();
+        for start in 1..100 {
+            let first = rooms.take(&code(start, 5)).unwrap().0.first;
+            rooms.give_back(&code(start, 5));
+            assert_eq!(u64::from(first), (start - 1) * 5);
+        }
+        wait(&mut rooms);
+        assert_eq!(rooms.take(&code(100, 5)).unwrap().0.first, 0);
+        rooms.give_back(&code(100, 5));
+        wait(&mut rooms);
+        assert_eq!(rooms.free, BTreeMap::from([(0, CALLER_RANGES_CAPACITY)]));
     }
 
     #[test]
