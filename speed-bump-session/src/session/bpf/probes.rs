@@ -193,8 +193,8 @@ impl Probes {
         self.callers.begin_change();
     }
 
-    /// Notes that targets have changed. Removes the probes of functions that only had targets for some callers, and have
-    /// none any more.
+    /// Notes that targets have changed. Removes the probes of functions that only had targets for some
+    /// callers, and now have no target.
     pub(super) fn end_change(&mut self, processes: &mut Processes) {
         let unselected = self.callers.end_change(self.engine.callers());
         let is_left = |called: Option<u32>| called.is_none_or(|called| !unselected.contains(&called));
