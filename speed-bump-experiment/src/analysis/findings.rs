@@ -72,8 +72,8 @@ pub fn findings(measured: &Measured) -> Findings {
     let faster = replayed.as_ref().and_then(|replayed| faster(&replayed.design, &factors));
     validity.problems.splice(0..0, faster.filter(|_| measured.invalid.is_none()).map(Problem::fatal));
     validity.holds = !validity.problems.iter().any(|problem| problem.fatal);
-    let any = replayed.as_ref().and_then(|replayed| replayed.design.any());
-    let open_loop = open_loop(measured, reacts(any) || factors.iter().any(shows));
+    let reacts = replayed.as_ref().is_some_and(|replayed| reacts(&replayed.design));
+    let open_loop = open_loop(measured, reacts);
     // A thread sets the pace of all requests, and not of the slowest alone.
     let of_threads = replayed.as_ref().filter(|_| measured.by.quantile().is_none());
     let threads = of_threads.map(|of| threads(measured, of, &factors, unit)).unwrap_or_default();
@@ -149,13 +149,22 @@ fn was_tested(measured: &Measured) -> bool {
     measured.slices.iter().any(|slice| !slice.doses.is_empty())
 }
 
-fn shows(of: &Factor) -> bool {
-    of.low.is_some_and(|low| low > 0.0)
+/// The chance that throughput is said to react to delays although it does not.
+const REACTS_ERROR: f64 = 0.01;
+
+/// Whether throughput reacts to the delays of all functions together, or of one of them. With many functions
+/// the 95 % interval of one of them is often above zero by chance.
+fn reacts(design: &design::Design) -> bool {
+    let estimates: Vec<Estimated> = design.found().iter().filter_map(|found| found.estimated).collect();
+    let error = REACTS_ERROR / 2.0;
+    design.any().is_some_and(|any| is_above_zero(any, error))
+        || estimates.iter().any(|of| is_above_zero(*of, error / estimates.len() as f64))
 }
 
-/// Whether the delays of all functions together show.
-fn reacts(any: Option<Estimated>) -> bool {
-    any.is_some_and(|any| interval(any).low > 0.0)
+/// Whether an estimate is above zero, with this chance of an error.
+fn is_above_zero(of: Estimated, error: f64) -> bool {
+    let quantile = StudentsT::new(0.0, 1.0, of.freedom).map_or(f64::NAN, |t| t.inverse_cdf(1.0 - error));
+    of.sensitivity > quantile * of.error
 }
 
 /// The interval of an estimate.

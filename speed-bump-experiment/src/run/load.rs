@@ -57,6 +57,8 @@ pub(super) struct Load {
     under_way: Option<u64>,
     /// Whether it was started again, and no unit has come since.
     is_starting: bool,
+    /// When that was last checked.
+    checked: Option<Nanos>,
     /// Until when the experiment waits for the load; `None` while it does not wait.
     pub(super) waits_until: Option<Nanos>,
 }
@@ -225,7 +227,9 @@ impl Runner<'_> {
     /// Whether the load's command was started again after this time, or earlier, with no unit before the
     /// slice that was just measured. In the slice of the first unit, the load may not be complete.
     pub(super) fn is_load_starting(&mut self, since: Nanos, has_units: bool) -> bool {
-        let is_new = self.has_load_started_again(since);
+        // It may have started between two slices, while verdicts were computed.
+        let checked = self.load.checked.replace(self.subject.now());
+        let is_new = self.has_load_started_again(checked.map_or(since, |checked| checked.min(since)));
         let was_starting = self.load.is_starting;
         self.load.is_starting = is_new || was_starting && !has_units;
         is_new || was_starting

@@ -25,3 +25,12 @@ fn what_is_shown_comes_before_what_chance_estimates_higher() {
     let names = factors.each_ref().map(|of| of.name.as_str());
     assert_eq!(names, ["most", "some", "wide", "decided early", "hidden", "both", "dismissed"]);
 }
+
+/// One of twenty functions without effect has a 95 % interval above zero in half of all sweeps.
+#[test]
+fn throughput_reacts_if_that_is_sure_for_all_functions_together() {
+    let of = |sensitivity| Estimated { sensitivity, error: 0.1, freedom: 1_000.0 };
+    assert!(is_above_zero(of(0.26), 0.005) && !is_above_zero(of(0.25), 0.005));
+    assert!(is_above_zero(of(0.36), 0.005 / 20.0) && !is_above_zero(of(0.34), 0.005 / 20.0));
+    assert!(!is_above_zero(of(f64::NAN), 0.005));
+}
