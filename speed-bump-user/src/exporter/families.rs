@@ -135,7 +135,7 @@ impl Families {
         });
     }
 
-    /// Adds a family, unless it has no samples, which the encoder refuses.
+    /// Adds a family, unless it has no samples: the encoder refuses a family without samples.
     fn add(
         &mut self,
         name: &str,
