@@ -51,10 +51,10 @@ const UNSEEN_NS: u64 = 25;
 /// The time of the round trip, in ticks of the processor's counter. 0: not measured.
 static ROUND_TRIP: AtomicUsize = AtomicUsize::new(0);
 
-/// For this many more calls, the counter is read first of all, since a delay starts there. Reading it takes
-/// as long as all the rest of a call without a delay.
+/// For this many more calls, the helper reads the counter first of all, because a delay starts at that time.
+/// Reading the counter takes as long as all the rest of a call without a delay.
 static AT_ONCE: AtomicU32 = AtomicU32::new(AT_ONCE_AFTER_DELAY);
-/// After this many calls in a row without a delay, the next one is not likely to have one.
+/// After this many calls in a row without a delay, we expect that the next one has no delay either.
 const AT_ONCE_AFTER_DELAY: u32 = 64;
 
 /// What the clock has shown of windows, in its units.

@@ -384,8 +384,8 @@ unsafe fn begin_unusual<const TIMED: bool>(
     }
 }
 
-/// The judge of the block's generation. In a forked child, which has no helper thread, this applies the
-/// new selector.
+/// The judge of the block's generation. In a forked child, which has no helper thread, this applies the new
+/// selector.
 fn judge_at_work(block: Block, python: Python<'_>) -> Option<&'static Judge> {
     let judge = Judge::current()?;
     let generation = block.head().generation.load(Ordering::Relaxed);

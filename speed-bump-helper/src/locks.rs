@@ -1,7 +1,7 @@
 //! Whether one thread at a time runs Python code in this process.
 //!
-//! Not in builds without a GIL. From 3.12 on an interpreter may also have a GIL of its own (PEP 684). Which
-//! ones do is not exported, so we assume it of all but the main one.
+//! That is not so in builds without a GIL. From 3.12 on an interpreter may also have a GIL of its own (PEP
+//! 684). CPython does not export which ones do, so we assume it of all but the main one.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 

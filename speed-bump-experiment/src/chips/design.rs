@@ -159,7 +159,8 @@ pub struct Design {
     latency: Option<f64>,
     /// Whether parts of a unit differ, and a chip has some of them.
     parts_differ: bool,
-    /// The requested delay over the dose in the chips of each function, which is as its calls.
+    /// For each function: how much the requested delay, divided by the dose, differs between its chips. This
+    /// ratio is proportional to the number of calls in the chip.
     calls: Vec<Spread>,
     /// The largest dose of one thread in any chip so far.
     tried: f64,

@@ -47,7 +47,8 @@ impl Rules {
             return Some(Verdict::Faster);
         }
         let seems_to = sensitivity - TWO_SIDED_95 * error > 0.0 && is_enough(sensitivity);
-        // Many threads may take more than all of a unit's time: then little of a delay is worth much.
+        // If many threads run a function, its own time may be longer than a unit. Then even a small share of
+        // a delay is worth much.
         let is_small = low.abs().max(high.abs()) * share.unwrap_or(1.0).max(1.0) < threshold && !seems_to;
         let is_worth_little = share.is_some_and(|share| high * share < worth);
         // A function without effect does not make units faster.

@@ -51,11 +51,11 @@ pub(super) struct Load {
     silent: f64,
     /// Calls of all functions per ns, in the latest slice that was as before.
     usual_calls: Option<f64>,
-    /// The same in the latest slice.
+    /// Calls of all functions per ns, in the latest slice.
     calls: f64,
-    /// Units that were under way at its end; `None` if unknown.
+    /// Units that were under way at the end of the latest slice; `None` if unknown.
     under_way: Option<u64>,
-    /// Whether it was started again, and no unit has come since.
+    /// Whether the load's command was started again, and no unit has come since.
     is_starting: bool,
     /// Until when the experiment waits for the load; `None` while it does not wait.
     pub(super) waits_until: Option<Nanos>,
@@ -114,7 +114,8 @@ impl Load {
         self.silent = if slice.units == 0.0 { self.silent + self.expected(slice) } else { 0.0 };
     }
 
-    /// Whether a slice, which was noted, is odd. If slices have few units, it takes several without any.
+    /// Whether a slice, which was noted, is odd. If slices have few units, only several slices in a row
+    /// without any unit are odd.
     fn is_odd(&self, slice: &Slice) -> bool {
         let expected = if slice.units == 0.0 { self.silent } else { self.expected(slice) };
         let are_few = expected >= MIN_UNITS && slice.units < expected / CHANGED;

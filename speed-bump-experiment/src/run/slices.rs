@@ -26,8 +26,9 @@ const LONG_UNIT: f64 = 2e6;
 const EDGE_PIECES: f64 = 32.0;
 /// How long to wait for that at most, in units.
 const EDGE_UNITS: f64 = 2.0;
-/// The tool is late if a slice takes longer than planned by its own length, and by this at least: the tool
-/// was stopped, or had no processor. Less does no harm, since it counts from edge to edge.
+/// The tool is late if a slice takes longer than planned by more than its own length, and by more than this:
+/// the tool was stopped, or had no processor. Being less late does no harm, since the tool counts from edge
+/// to edge.
 const LATE: Nanos = Nanos(100_000_000);
 
 /// The counts at a time that the guard compares with.

@@ -19,7 +19,7 @@ use crate::{
 /// A verdict rests on chips of at least this time: while another program disturbs the machine for a second,
 /// the service is not itself.
 const MIN_TIME: Duration = Duration::from_secs(5);
-/// In a short test, one part in this many is enough.
+/// In a short test, the time divided by this is enough.
 const MIN_PART: u64 = 3;
 /// The longest delay of a call, if the user gives none; and of a Python function, if units are long.
 const LONGEST_CALL: Nanos = Nanos(10_000_000);

@@ -42,7 +42,7 @@ const SEARCHED: usize = 1024;
 static DEFAULT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static GETTER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static SETTER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-/// Its offset in an interpreter's state; 0 while unknown.
+/// The offset of the evaluator in an interpreter's state; 0 while unknown.
 static OFFSET: AtomicUsize = AtomicUsize::new(0);
 
 /// Finds the offset, once per process.
@@ -108,7 +108,7 @@ fn probe() -> Option<usize> {
     (offset > 0 && offset < BYTES && offset.is_multiple_of(8)).then_some(offset)
 }
 
-/// Its place in an interpreter. `None`: the offset is unknown.
+/// The place of the evaluator in an interpreter. `None`: the offset is unknown.
 ///
 /// # Safety
 /// The interpreter is alive for as long as the place is used.

@@ -57,7 +57,7 @@ struct Seen {
     /// For how long we have checked, and for how much of it ours was certainly not called, in ms.
     looked_ms: AtomicU64,
     missed_ms: AtomicU64,
-    /// The time of a hook that is there, if we do not know yet whether it calls ours.
+    /// How long the present hook has been there, if we do not know yet whether it calls ours.
     open_ms: AtomicU64,
     turn: AtomicU32,
     busy: AtomicBool,
@@ -115,7 +115,8 @@ pub(super) fn give_back(python: Python<'_>) -> u32 {
             chain::forget();
         }
         Holder::Empty => chain::forget(),
-        // If it calls ours, or puts ours back, ours still calls the hook that was there before.
+        // The other tool's hook calls ours, or the tool will put ours back. So our hook must still call the
+        // hook that was there before.
         Holder::Other if CALLS_US.load(Ordering::Relaxed) == current => return notice::HOOK_COVERED,
         Holder::Other => {}
     }

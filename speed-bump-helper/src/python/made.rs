@@ -11,8 +11,8 @@ const LOAD_CONST: u8 = 100;
 const MAKE_FUNCTION: u8 = 132;
 const EXTENDED_ARG: u8 = 144;
 
-/// Calls `tell` for every function. The body of a class counts as a function, with
-/// the plain name of the class.
+/// Calls `tell` for every function. The body of a class counts as a function, with the plain name of the
+/// class.
 pub(crate) fn made_functions<'gil>(code: Code<'gil>, tell: &mut dyn FnMut(Code<'gil>, &str)) {
     let mut loaded = Loaded::default();
     for instruction in code.instructions().as_chunks::<2>().0 {
@@ -44,8 +44,7 @@ struct Loaded {
 }
 
 impl Loaded {
-    /// Processes an instruction. If it makes a function, returns the indices of the function's code and
-    /// name.
+    /// Processes an instruction. If it makes a function, returns the indices of the function's code and name.
     fn next(&mut self, [operation, argument]: [u8; 2]) -> Option<[usize; 2]> {
         let argument = self.argument << 8 | usize::from(argument);
         self.argument = 0;

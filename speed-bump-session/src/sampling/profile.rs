@@ -166,8 +166,8 @@ pub struct FunctionSeen {
     /// Whether the function belongs to the C library or an allocator. If so, a delay there gives no result
     /// that a user could act on. The function's samples are also in [`ClockSeen::elsewhere`].
     pub is_everybodys: bool,
-    /// The average number of functions above this function on the stack. 0 means that the function is the
-    /// outermost.
+    /// The average number of functions outside of this function on the stack: its caller, the caller of that,
+    /// and so on. 0 means that the function is the outermost.
     pub depth: u32,
     /// For each thread, the function's own samples: 0 if the function was only on the stack. At most 64
     /// threads.
@@ -222,7 +222,7 @@ impl Profile {
         });
         let missed = (self.missed > 0).then(|| {
             let looks = self.samples + self.dropped + self.missed;
-            format!("{} of {looks} looks at threads were left out, as there are too many", self.missed)
+            format!("{} of {looks} samples of threads were left out: there are too many threads", self.missed)
         });
         left_out.chain(missed).collect()
     }

@@ -138,8 +138,8 @@ fn look_for_processes(coverage: &mut Coverage) {
     }
 }
 
-/// Finds children through /proc. A child that we find here has had time to execute a program, so we
-/// plan its probe sites anew.
+/// Finds children through /proc. A child that we find here has had time to execute a program, so we plan its
+/// probe sites anew.
 pub(super) fn look_for_children(coverage: &mut Coverage) {
     let roots = coverage.context.state.roots.clone();
     for root in roots {
