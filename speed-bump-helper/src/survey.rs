@@ -35,7 +35,7 @@ const AT_A_TIME: usize = 1000;
 /// With thousands of patterns, judging a function may take long. So once in this many functions we also read
 /// the clock, which takes a system call.
 const LOOK_EVERY: usize = 4;
-/// How long we keep the GIL then.
+/// After this time we let other threads have the GIL.
 const KEPT_NS: u64 = 2_000_000;
 /// The most levels of nested functions that the survey follows.
 const DEPTH: u32 = 50;
@@ -131,7 +131,8 @@ unsafe fn code_of<'gil>(python: Python<'gil>, function: NonNull<Object>) -> Opti
     }
 }
 
-/// Before 3.11: for a function with another function's name, whose maker no longer exists.
+/// Judges a function by its plain name (before 3.11): it has been given another function's name, and the code
+/// that made it no longer exists.
 fn consider_by_plain_name(block: Block, judge: &Judge, code: Code<'_>) {
     let (Some(file), Some(name)) = (code.file(), code.name()) else { return };
     if judge.may_concern(file.text(), name.text()) {

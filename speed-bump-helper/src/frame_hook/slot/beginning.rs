@@ -1,4 +1,4 @@
-//! How ours gets set when a session starts, where other tools come and go.
+//! How our hook gets set when a session starts, where other tools come and go.
 //!
 //! A tool may have read the place just before we set our hook. Then it puts back what was there before, and
 //! ours is lost. So we watch the place after setting ours, until another tool's hook has come and has called
@@ -31,7 +31,7 @@ use crate::{
 /// How long we wait at most for another tool's hook to go when a session starts, in ns. Hooks that come and
 /// go are seldom there for this long; an attach to a process where one stays takes this long.
 const PATIENCE_NS: u64 = 300_000_000;
-/// The same if the place is unknown while another hook is set: without it there is no session.
+/// The same if the place is unknown while another hook is set: without the place there is no session.
 const FIND_NS: u64 = 1_000_000_000;
 /// The same if no other hook was ever seen.
 const GLANCE_NS: u64 = 3_000_000;
