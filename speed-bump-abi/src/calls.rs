@@ -172,6 +172,18 @@ impl CallStack {
         &mut self.calls[place(position)]
     }
 
+    /// Returns the function of the innermost call in progress, if its return address lies at `stack`, or else
+    /// [`NO_FUNCTION`](crate::NO_FUNCTION).
+    #[inline(always)]
+    pub fn function_at(&self, stack: u64) -> u32 {
+        let depth = self.depth;
+        if depth == 0 || depth > CALLS_DEPTH {
+            return crate::NO_FUNCTION;
+        }
+        let call = &self.calls[place(depth - 1)];
+        if call.stack == stack { call.function } else { crate::NO_FUNCTION }
+    }
+
     /// Ends the call of `function` whose return address lies at `stack`; `None` if it is not known when the
     /// call began. Also returns how many calls turned out to be over although their end was not seen.
     #[inline(always)]
@@ -239,7 +251,7 @@ impl CallStack {
     /// Drops the calls whose return addresses lie below the limit, and returns how many. The functions that
     /// they called count for their callers.
     #[inline(always)]
-    fn drop_below<T: Turns>(&mut self, limit: u64) -> u32 {
+    pub fn drop_below<T: Turns>(&mut self, limit: u64) -> u32 {
         let before = self.depth;
         if before == 0 || self.calls[place(before - 1)].stack >= limit {
             return 0;

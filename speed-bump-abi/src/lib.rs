@@ -22,6 +22,7 @@ pub mod gap;
 pub mod histogram;
 pub mod log;
 pub mod maps;
+pub mod native_callers;
 pub mod policy;
 pub mod requests;
 pub mod site;
@@ -34,6 +35,7 @@ pub use function::{FunctionEntry, FunctionStats, NO_FUNCTION, NO_POLICY, PythonK
 pub use gap::Gaps;
 pub use histogram::Histogram;
 pub use log::{NotDelayed, RateLimit};
+pub use native_callers::{CallerLine, CallerLineSets, CallerLines, CallerRange, CallerSpan};
 pub use policy::{ColdSegment, Coldness, Control, Handshake, Policy, Telltale};
 pub use requests::{Latencies, Requests, UnixName};
 pub use site::{ArgumentSpec, Condition, Cookie, SiteArguments, from_stub_target, stub_target};
@@ -55,6 +57,9 @@ mod pod {
     pod!(
         Bucket,
         CallStack,
+        CallerLineSets,
+        CallerRange,
+        CallerSpan,
         Coldness,
         Control,
         Event,
@@ -86,8 +91,8 @@ mod tests {
         assert_eq!(size_of::<Coldness>(), 8 + 3 * 8);
         assert_eq!(size_of::<Policy>(), 4 * 8);
         assert_eq!(size_of::<ArgumentSpec>(), 1 + 1 + 2 + 2 + 2 + 8);
-        assert_eq!(size_of::<SiteArguments>(), 8 * 4 + 3 * size_of::<ArgumentSpec>());
-        assert_eq!(offset_of!(SiteArguments, arguments), 32);
+        assert_eq!(size_of::<SiteArguments>(), 10 * 4 + 3 * size_of::<ArgumentSpec>());
+        assert_eq!(offset_of!(SiteArguments, arguments), 40);
         assert_eq!(size_of::<TimedCall>(), 4 * 8 + 4 * 4);
         assert_eq!(size_of::<CallStack>(), 2 * 4 + CALLS_DEPTH as usize * size_of::<TimedCall>());
         assert_eq!(size_of::<times::FunctionTimes>(), 5 * 8);

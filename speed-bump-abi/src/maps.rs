@@ -38,6 +38,17 @@ pub const NO_CALLS: &str = "NO_CALLS";
 /// the bound of the session leaves each. Those of threads that were not delayed for long make place for
 /// others.
 pub const BUCKETS: &str = "BUCKETS";
+/// [`CallerRange`](crate::CallerRange): the code of callers that targets for native functions name, process
+/// by process.
+pub const CALLER_RANGES: &str = "CALLER_RANGES";
+/// [`CallerSpan`](crate::CallerSpan) by [`Cookie::process`](crate::Cookie::process). A process without one is
+/// not covered yet, and its calls of functions with such targets are not counted.
+pub const CALLER_SPANS: &str = "CALLER_SPANS";
+/// These indices by thread-group id as the initial PID namespace numbers it: for programs without cookies,
+/// and for processes that execute another program.
+pub const CALLER_PROCESSES: &str = "CALLER_PROCESSES";
+/// [`CallerLineSets`](crate::CallerLineSets) by [`SiteArguments::callers`](crate::SiteArguments::callers).
+pub const CALLER_LINES: &str = "CALLER_LINES";
 /// Function index by [`TrampolineKey`](crate::TrampolineKey).
 pub const TRAMPOLINES: &str = "TRAMPOLINES";
 /// Code-location index by [`PythonKey`](crate::PythonKey).
@@ -68,6 +79,12 @@ pub const LOGS: &str = "AYA_LOGS";
 pub const PROGRAM_SITE: &str = "site";
 /// [`PROGRAM_SITE`] where calls are timed.
 pub const PROGRAM_SITE_TIMED: &str = "site_timed";
+/// [`PROGRAM_SITE`] for native functions with targets for some callers alone.
+pub const PROGRAM_SITE_CALLERS: &str = "site_callers";
+/// [`PROGRAM_SITE_CALLERS`] where calls are timed.
+pub const PROGRAM_SITE_CALLERS_TIMED: &str = "site_callers_timed";
+/// [`PROGRAM_SITE_CALLERS`] for kernels before 5.17.
+pub const PROGRAM_SITE_CALLERS_BOUNDED: &str = "site_callers_bounded";
 /// Program for the instructions by which timed native functions are left.
 pub const PROGRAM_SITE_LEFT: &str = "site_left";
 /// Program for CPython's evaluator under `-X perf`: the return address names the function.
@@ -108,6 +125,8 @@ pub const FAULT_COUNT: u32 = 5;
 
 /// Compiled-in capacity of [`TRACKED`]: the processes of one session, descendants included.
 pub const TRACKED_CAPACITY: u32 = 4096;
+/// Compiled-in size of [`CALLER_RANGES`]: the ranges of all processes of a session.
+pub const CALLER_RANGES_CAPACITY: u32 = 32_768;
 /// Compiled-in capacity of [`PYTHON_KEYS`]: distinct code locations of one session.
 pub const PYTHON_CAPACITY: u32 = 131_072;
 /// Compiled-in size of [`EVENTS`] in bytes.

@@ -3,7 +3,8 @@
 /// The 64-bit BPF cookie of an attachment: which process it was made for, and which site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cookie {
-    /// Index of the process in the session; part of [`TrampolineKey`](crate::TrampolineKey).
+    /// Index of the process in the session, from 1 on; part of [`TrampolineKey`](crate::TrampolineKey). 0
+    /// where programs have no cookies.
     pub process: u32,
     /// Index into [`SITES`](crate::maps::SITES).
     pub site: u32,
@@ -136,6 +137,11 @@ pub struct SiteArguments {
     /// block whose functions these are. The probe is on a file that forked processes map too, also those with
     /// a block of their own. Else 0.
     pub block: u32,
+    /// At a native function with targets for some callers alone, and where it is left: the number of its
+    /// [`CallerLineSets`](crate::CallerLineSets), and 1. Else 0.
+    pub callers: u32,
+    /// 0.
+    pub reserved: u32,
     /// `function__entry`: file name, function name, line.
     pub arguments: [ArgumentSpec; 3],
 }

@@ -3,6 +3,8 @@
 use core::mem::offset_of;
 
 use aya_ebpf::bindings::pt_regs;
+#[cfg(bpf_target_arch = "x86_64")]
+use aya_ebpf::helpers::bpf_probe_read_user;
 
 /// Where the stack pointer lies in `pt_regs`.
 #[cfg(bpf_target_arch = "x86_64")]
@@ -24,6 +26,23 @@ pub fn stack_pointer(registers: &pt_regs) -> u64 {
 #[inline(always)]
 pub fn stack_pointer(registers: &pt_regs) -> u64 {
     registers.sp
+}
+
+/// Where the call returns to whose probe this is; its stack pointer lies so many bytes below the return
+/// address. `None`: it is not readable.
+#[cfg(bpf_target_arch = "x86_64")]
+#[inline(always)]
+pub fn return_address(registers: &pt_regs, stack_delta: u32) -> Option<u64> {
+    let place = stack_pointer(registers).wrapping_add(u64::from(stack_delta));
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_user(place as *const u64) }.ok()
+}
+
+/// Where the call returns to whose probe this is, at its function's first instruction.
+#[cfg(bpf_target_arch = "aarch64")]
+#[inline(always)]
+pub fn return_address(registers: &pt_regs, _stack_delta: u32) -> Option<u64> {
+    Some(registers.regs[30])
 }
 
 /// The processor's flags.

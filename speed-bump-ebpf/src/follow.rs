@@ -8,7 +8,7 @@ use speed_bump_abi::{Event, EventKind, Handshake, maps::Fault};
 
 use crate::{
     hold,
-    maps::{EVENTS, HANDSHAKES, TRACKED, fault},
+    maps::{CALLER_PROCESSES, CALLER_SPANS, EVENTS, HANDSHAKES, TRACKED, fault},
     signal,
     task::field,
 };
@@ -93,6 +93,11 @@ pub fn exec_bounded(_context: RawTracePointContext) -> i32 {
 fn exec() -> Option<Event> {
     let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
     let _ = HANDSHAKES.remove(tgid);
+    // Its callers lie elsewhere now.
+    // SAFETY: the value is copied at once.
+    if let Some(process) = unsafe { CALLER_PROCESSES.get(tgid).copied() } {
+        let _ = CALLER_SPANS.remove(process);
+    }
     // SAFETY: as above.
     unsafe { TRACKED.get(tgid) }?;
     let event = Event { kind: EventKind::Exec as u32, pid: tgid, detail: 0, parent: 0 };

@@ -1,4 +1,4 @@
-//! The BPF programs: four for uprobes, which differ in how a hit names its function, and two that follow
+//! The BPF programs: those for uprobes, which differ in how a hit names its function, and two that follow
 //! processes. Built by `cargo xtask ebpf`; the object is checked in beside the loader.
 
 #![no_std]
@@ -8,6 +8,7 @@
 
 mod arch;
 mod bucket;
+mod callers;
 mod count;
 mod decision;
 mod follow;
@@ -32,7 +33,7 @@ use aya_ebpf::{
     macros::uprobe,
     programs::ProbeContext,
 };
-use speed_bump_abi::{Cookie, NO_POLICY, TrampolineKey};
+use speed_bump_abi::{Cookie, NO_FUNCTION, NO_POLICY, TrampolineKey};
 
 use crate::{
     maps::{SITES, TRAMPOLINES},
@@ -72,6 +73,36 @@ fn at_site<S: Spin>(context: &ProbeContext) -> u32 {
     0
 }
 
+/// Native functions with targets for some callers alone: the site and the return address are the function.
+#[uprobe]
+pub fn site_callers(context: ProbeContext) -> u32 {
+    at_site_of_callers::<Looping>(&context)
+}
+
+/// The same, for kernels before 5.17.
+#[uprobe]
+pub fn site_callers_bounded(context: ProbeContext) -> u32 {
+    at_site_of_callers::<Bounded>(&context)
+}
+
+#[inline(always)]
+fn at_site_of_callers<S: Spin>(context: &ProbeContext) -> u32 {
+    own_stack::insist(context);
+    // SAFETY: the helper has no preconditions.
+    let read = || unsafe { bpf_ktime_get_ns() };
+    let entered_ns = read();
+    let Some(site) = SITES.get(cookie(context).site) else { return 0 };
+    let function = callers::function(context, site);
+    if function == NO_FUNCTION || visit::passes(function, NO_POLICY) {
+        return 0;
+    }
+    // A delay is without what finding the caller has taken, as without the rest.
+    let began_ns = read();
+    let overhead_ns = site.overhead_ns.saturating_add((began_ns - entered_ns) as u32);
+    visit::<S>(function, overhead_ns, began_ns, true);
+    0
+}
+
 /// `_PyEval_EvalFrameDefault` under `-X perf`: the return address lies in the function's trampoline.
 #[uprobe]
 pub fn trampoline(context: ProbeContext) -> u32 {
@@ -96,7 +127,15 @@ pub fn trampoline(context: ProbeContext) -> u32 {
 #[uprobe]
 pub fn site_timed(context: ProbeContext) -> u32 {
     own_stack::insist(&context);
-    timed::enter(&context);
+    timed::enter(&context, |site| site.function);
+    0
+}
+
+/// The same where targets are for some callers alone.
+#[uprobe]
+pub fn site_callers_timed(context: ProbeContext) -> u32 {
+    own_stack::insist(&context);
+    timed::enter(&context, |site| callers::function(&context, site));
     0
 }
 

@@ -8,9 +8,12 @@ use aya_ebpf::{
     maps::{Array, HashMap, LruHashMap, RingBuf},
 };
 use speed_bump_abi::{
-    Bucket, CallStack, Coldness, Control, FunctionEntry, FunctionStats, Handshake, Histogram, Policy,
-    PythonKey, SiteArguments, Telltale, TrampolineKey,
-    maps::{EVENTS_BYTES, FAULT_COUNT, Fault, HELD_BYTES, PYTHON_CAPACITY, TRACKED_CAPACITY},
+    Bucket, CallStack, CallerLineSets, CallerRange, CallerSpan, Coldness, Control, FunctionEntry,
+    FunctionStats, Handshake, Histogram, Policy, PythonKey, SiteArguments, Telltale, TrampolineKey,
+    maps::{
+        CALLER_RANGES_CAPACITY, EVENTS_BYTES, FAULT_COUNT, Fault, HELD_BYTES, PYTHON_CAPACITY,
+        TRACKED_CAPACITY,
+    },
     times::FunctionTimes,
 };
 
@@ -47,6 +50,14 @@ pub static CALLS: LruHashMap<u64, CallStack> = LruHashMap::with_max_entries(1, 0
 pub static NO_CALLS: Array<CallStack> = Array::with_max_entries(1, 0);
 #[map]
 pub static BUCKETS: LruHashMap<u64, Bucket> = LruHashMap::with_max_entries(1, 0);
+#[map]
+pub static CALLER_RANGES: Array<CallerRange> = Array::with_max_entries(CALLER_RANGES_CAPACITY, 0);
+#[map]
+pub static CALLER_SPANS: HashMap<u32, CallerSpan> = HashMap::with_max_entries(TRACKED_CAPACITY, 0);
+#[map]
+pub static CALLER_PROCESSES: HashMap<u32, u32> = HashMap::with_max_entries(TRACKED_CAPACITY, 0);
+#[map]
+pub static CALLER_LINES: Array<CallerLineSets> = Array::with_max_entries(1, 0);
 #[map]
 pub static TRAMPOLINES: HashMap<TrampolineKey, u32> = HashMap::with_max_entries(1, NO_PREALLOC);
 #[map]

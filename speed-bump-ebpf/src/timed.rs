@@ -10,10 +10,10 @@ use aya_ebpf::{
     helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns, generated::bpf_loop},
     programs::ProbeContext,
 };
-use speed_bump_abi::{CallStack, Condition, NO_POLICY, SiteArguments, Turn, Turns, maps::Fault};
+use speed_bump_abi::{CallStack, Condition, NO_FUNCTION, NO_POLICY, SiteArguments, Turn, Turns, maps::Fault};
 
 use crate::{
-    arch, cookie,
+    arch, callers, cookie,
     count::add,
     maps::{CALLS, NO_CALLS, SITES, TIMES, fault, faults},
     spin::Looping,
@@ -34,24 +34,29 @@ unsafe extern "C" fn one<T: Turn>(number: u64, turn: *mut c_void) -> i64 {
     if is_over { 1 } else { 0 }
 }
 
-/// A call begins: it is remembered, counted and, if its policy says so, delayed.
+/// A call begins: it is remembered, counted and, if its policy says so, delayed. `function`: what it counts
+/// as at this site, if it counts.
 #[inline(always)]
-pub fn enter(context: &ProbeContext) {
+pub fn enter(context: &ProbeContext, function: impl Fn(&'static SiteArguments) -> u32) {
     // SAFETY: the helper has no preconditions.
     let read = || unsafe { bpf_ktime_get_ns() };
     let entered_ns = read();
     let cookie = cookie(context);
     let Some(site) = SITES.get(cookie.site) else { return };
+    let function = function(site);
+    if function == NO_FUNCTION {
+        return uncounted(site, entered_ns);
+    }
     // SAFETY: the context of a uprobe is its `pt_regs`.
     let stack = arch::stack_pointer(unsafe { &*context.regs }) + u64::from(site.stack_delta);
-    remember(cookie.process, site, stack, entered_ns);
+    remember(cookie.process, site, function, stack, entered_ns);
     // The time until here is part of the overhead, by which a delay is shortened.
     let began_ns = read();
     let overhead_ns = site.overhead_ns.wrapping_add((began_ns - entered_ns) as u32);
     // If the call is delayed, all of the trap is part of the delay, and the delay is part of the function's
     // time.
-    let is_delayed = !visit::passes(site.function, NO_POLICY)
-        && visit::visit::<Looping>(site.function, overhead_ns, began_ns, true);
+    let is_delayed =
+        !visit::passes(function, NO_POLICY) && visit::visit::<Looping>(function, overhead_ns, began_ns, true);
     if is_delayed {
         return;
     }
@@ -59,14 +64,24 @@ pub fn enter(context: &ProbeContext) {
     let now_ns = read();
     let trap_ns = site.overhead_ns.wrapping_add((now_ns - entered_ns) as u32);
     // SAFETY: no other thread has this value.
-    unsafe { (*calls).is_not_delayed(site.function, stack, now_ns, trap_ns) };
+    unsafe { (*calls).is_not_delayed(function, stack, now_ns, trap_ns) };
+}
+
+/// A call begins that does not count: its trap is no time of the call in progress around it.
+#[inline(always)]
+fn uncounted(site: &SiteArguments, entered_ns: u64) {
+    let Some(calls) = CALLS.get_ptr_mut(bpf_get_current_pid_tgid()) else { return };
+    // SAFETY: the helper has no preconditions.
+    let now_ns = unsafe { bpf_ktime_get_ns() };
+    // SAFETY: no other thread has this value.
+    unsafe { (*calls).charge(0, u64::from(site.overhead_ns) + (now_ns - entered_ns)) };
 }
 
 /// Puts a call on its thread's stack of calls, if it is timed: for the time being, as one that is delayed. A
 /// function of its own in BPF too, and without a result: the verifier would walk through all that follows
 /// once for each.
 #[inline(never)]
-fn remember(process: u32, site: &SiteArguments, stack: u64, entered_ns: u64) {
+fn remember(process: u32, site: &SiteArguments, function: u32, stack: u64, entered_ns: u64) {
     if site.way_ns == 0 {
         return;
     }
@@ -74,9 +89,9 @@ fn remember(process: u32, site: &SiteArguments, stack: u64, entered_ns: u64) {
     // SAFETY: no other thread has this value.
     let calls = unsafe { &mut *calls };
     let began_ns = entered_ns - u64::from(site.overhead_ns);
-    let entered = calls.enter::<Looping>(process, site.function, stack, began_ns);
+    let entered = calls.enter::<Looping>(process, function, stack, began_ns);
     if entered.is_recursive
-        && let Some(times) = TIMES.get_ptr_mut(site.function)
+        && let Some(times) = TIMES.get_ptr_mut(function)
     {
         // SAFETY: `times` points to a live map value.
         unsafe { add(&raw mut (*times).recursive, 1) };
@@ -115,9 +130,13 @@ pub fn leave(context: &ProbeContext) {
     let calls = unsafe { &mut *calls };
     if is_left {
         let stack = arch::stack_pointer(registers);
-        let (left, dropped) = calls.leave::<Looping>(cookie.process, site.function, stack, left_ns);
+        let mut function = site.function;
+        if site.callers != 0 {
+            function = leaves(site, calls, cookie.process, stack);
+        }
+        let (left, dropped) = calls.leave::<Looping>(cookie.process, function, stack, left_ns);
         unmatched(dropped);
-        if let (Some(left), Some(times)) = (left, TIMES.get_ptr_mut(site.function)) {
+        if let (Some(left), Some(times)) = (left, TIMES.get_ptr_mut(function)) {
             // SAFETY: `times` points to a live map value.
             unsafe {
                 add(&raw mut (*times).own_ns, left.own_ns);
@@ -128,6 +147,20 @@ pub fn leave(context: &ProbeContext) {
     // The time of this trap counts for the callers. If a jump was not taken, it counts for the function
     // itself.
     calls.charge(0, u64::from(site.overhead_ns) + (read() - left_ns));
+}
+
+/// The function whose call ends at a site, of a function that counts as several by its callers: the call in
+/// progress tells. A function of its own in BPF too: with the rest of the program, LLVM keeps what was never
+/// set, and the verifier of 6.1 does not know that it is never read.
+#[inline(never)]
+fn leaves(site: &SiteArguments, calls: &mut CallStack, process: u32, stack: u64) -> u32 {
+    if calls.process != process {
+        return NO_FUNCTION;
+    }
+    unmatched(calls.drop_below::<Looping>(stack));
+    let function = calls.function_at(stack);
+    let Some(lines) = callers::lines(site) else { return NO_FUNCTION };
+    if lines.have(function) { function } else { NO_FUNCTION }
 }
 
 #[inline(always)]

@@ -44,7 +44,7 @@ mod fixture;
 pub use effort::{Effort, Exhausted};
 pub use error::{ElfError, ElfErrorKind};
 pub use file::ElfFile;
-pub use functions::{FunctionSymbol, Functions, IndirectFunction, Named, Refusal, RefusedSymbol};
+pub use functions::{Candidates, FunctionSymbol, Functions, IndirectFunction, Named, Refusal, RefusedSymbol};
 #[doc(hidden)] // For fuzz targets.
 pub use go_table::parse as parse_go_table;
 pub use indirect::{Module, resolve_indirect};

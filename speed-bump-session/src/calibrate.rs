@@ -217,6 +217,7 @@ impl Bench {
             times: false,
             bound: false,
             trampolines: 0,
+            called: 1,
             python_usdt: false,
         };
         let mut engine = BpfEngine::load(capacity, form, offsets, Hold::default())?;

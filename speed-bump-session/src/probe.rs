@@ -1,6 +1,7 @@
 //! Probe sites: choosing them, and attaching to them.
 
 pub mod attach;
+pub mod caller_ranges;
 pub(crate) mod code;
 pub mod cost;
 pub mod file;

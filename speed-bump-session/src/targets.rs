@@ -18,6 +18,7 @@ mod file;
 mod forms;
 mod line;
 mod main_module;
+pub mod native_callers;
 mod options;
 mod parsed;
 mod pattern;

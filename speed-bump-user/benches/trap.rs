@@ -59,6 +59,7 @@ fn main() {
         times: false,
         bound: false,
         trampolines: 0,
+        called: 1,
         python_usdt: false,
     };
     let mut engine = BpfEngine::load(capacity, Form::Multi, None, Hold::default()).unwrap();

@@ -32,6 +32,33 @@ fn nothing_has_to_be_said_of_a_server_in_c() {
     assert_eq!(sharing["with_units"]["threads"], threads, "{}", found.printed);
 }
 
+/// Its rows differ, by what each caller does: a delay of its calls shows as the caller's would.
+#[test]
+fn a_native_function_is_asked_about_by_its_callers() {
+    if let Some(why) = obstacle() {
+        skip!("{why}");
+        return;
+    }
+    let fixture = Fixture::compile(&places::fixtures().join("planted.c"), &["-O2", "-pthread"]).unwrap();
+    let share = Share::whole();
+    let service = Service::start(&mut Command::new(fixture.program())).unwrap();
+    let service = Planted::new(service, share);
+    let targets = ["-t", "native:*/program:note caller=commit", "-t", "native:*/program:note caller=prepare"];
+    // It takes no time itself, so that nothing is gained by making it faster.
+    let names = ["note from commit", "note from prepare"];
+    let found = service.decided_of(&[], "25s", &targets, &names.map(|name| (name, "does-not-matter")));
+    found.assert_sensitivity_within("note from commit", 1.0, 1.05);
+    let [shown, hidden] = names.map(|name| found.factor(name));
+    assert!(hidden["high"].as_f64() < shown["low"].as_f64(), "{}", found.printed);
+    let factor = shown;
+    assert_eq!(
+        (&factor["kind"], &factor["caller"]),
+        (&"native".into(), &"commit".into()),
+        "{}",
+        found.printed
+    );
+}
+
 /// In a process of its own it does not, where there is a processor for each.
 #[test]
 fn a_process_that_shares_nothing_does_not_matter() {

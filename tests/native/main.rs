@@ -3,6 +3,7 @@
 mod go_programs;
 mod kept_costs;
 mod native_builds;
+mod native_callers;
 mod native_functions;
 mod native_times;
 mod pasted_names;

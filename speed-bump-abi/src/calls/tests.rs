@@ -131,3 +131,17 @@ fn nothing_that_lies_there_leads_beyond_it() {
     calls.charge(1, 1);
     calls.at(u32::MAX).stack = 1;
 }
+
+#[test]
+fn the_call_in_progress_tells_its_function() {
+    let mut calls = CallStack::NONE;
+    assert_eq!(calls.function_at(100), crate::NO_FUNCTION);
+    calls.enter::<Plain>(1, 7, 100, 0);
+    calls.enter::<Plain>(1, 8, 90, 0);
+    let at = |calls: &CallStack| [90, 100, 110].map(|stack| calls.function_at(stack));
+    assert_eq!(at(&calls), [8, crate::NO_FUNCTION, crate::NO_FUNCTION]);
+    assert_eq!(calls.drop_below::<Plain>(100), 1);
+    assert_eq!(at(&calls), [crate::NO_FUNCTION, 7, crate::NO_FUNCTION]);
+    calls.depth = u32::MAX;
+    assert_eq!(calls.function_at(100), crate::NO_FUNCTION);
+}

@@ -59,6 +59,16 @@ pub struct RefusedSymbol {
     pub name: SymbolName,
     /// Why the symbol cannot have a probe.
     pub refusal: Refusal,
+    /// Where the cold part of a function lies: its address as the file counts, and its size in bytes.
+    pub part: Option<(VirtualAddress, u64)>,
+}
+
+impl RefusedSymbol {
+    fn new(main: &ElfFile, name: SymbolName, refusal: Refusal, place: (VirtualAddress, u64)) -> Self {
+        let (address, size) = place;
+        let part = (refusal == Refusal::ColdPart).then(|| (address, clamp(main, address, size)));
+        Self { name, refusal, part }
+    }
 }
 
 /// Why a symbol cannot have a probe. A breakpoint would corrupt data. So we refuse a symbol unless it is
@@ -285,7 +295,10 @@ impl<'f> Collector<'f> {
                     let GoFunction { address, size, .. } = function;
                     self.entries.push(Entry { address, size, offset, indirect: false, name });
                 }
-                Err(refusal) => self.refused.push(RefusedSymbol { name, refusal }),
+                Err(refusal) => {
+                    let place = (function.address, function.size);
+                    self.refused.push(RefusedSymbol::new(main, name, refusal, place));
+                }
             }
         });
         match read {
@@ -349,14 +362,17 @@ impl<'f> Collector<'f> {
             };
             let verdict = judge(self.main, symbol, text);
             let name = SymbolName::new(text, version, binding, kind);
+            let address = VirtualAddress(symbol.st_value.get(LittleEndian));
+            let size = symbol.st_size.get(LittleEndian);
             match verdict {
                 Ok(offset) => {
-                    let address = VirtualAddress(symbol.st_value.get(LittleEndian));
-                    let size = symbol.st_size.get(LittleEndian);
                     let indirect = symbol_type(symbol) == elf::STT_GNU_IFUNC;
                     self.entries.push(Entry { address, size, offset, indirect, name });
                 }
-                Err(refusal) => self.refused.push(RefusedSymbol { name, refusal }),
+                Err(refusal) => {
+                    let symbol = RefusedSymbol::new(self.main, name, refusal, (address, size));
+                    self.refused.push(symbol);
+                }
             }
         }
         Ok(())
@@ -474,15 +490,20 @@ fn clamp(main: &ElfFile, address: VirtualAddress, size: u64) -> u64 {
         .map_or(0, |segment| size.min(segment.file_size.saturating_sub(address.0 - segment.address.0)))
 }
 
-/// Sorts, and keeps each name and reason once. Drops each name that a function or IFUNC also has, because
-/// `.symtab` and `.dynsym` may differ about one name.
+/// Sorts, and keeps each name, reason and place once. Drops each name that a function or IFUNC also has,
+/// because `.symtab` and `.dynsym` may differ about one name.
 fn without_accepted(
     mut refused: Vec<RefusedSymbol>,
     functions: &[FunctionSymbol],
     indirect: &[IndirectFunction],
 ) -> Vec<RefusedSymbol> {
     refused.sort_by(|a, b| {
-        (a.name.as_str(), a.refusal, a.name.table()).cmp(&(b.name.as_str(), b.refusal, b.name.table()))
+        (a.name.as_str(), a.refusal, a.part, a.name.table()).cmp(&(
+            b.name.as_str(),
+            b.refusal,
+            b.part,
+            b.name.table(),
+        ))
     });
     let mut accepted = vec![false; refused.len()];
     let names = functions.iter().map(|function| &function.names);
@@ -497,7 +518,7 @@ fn without_accepted(
     }
     let mut accepted = accepted.into_iter();
     refused.retain(|_| accepted.next() == Some(false));
-    refused.dedup_by(|b, a| a.name.as_str() == b.name.as_str() && a.refusal == b.refusal);
+    refused.dedup_by(|b, a| (a.name.as_str(), a.refusal, a.part) == (b.name.as_str(), b.refusal, b.part));
     refused
 }
 

@@ -3,6 +3,7 @@
 //! All policy is data in maps: to change a delay, we update a map, and need not attach anew. Nothing here
 //! attaches to a process: [`probe::attach`](crate::probe::attach) does that.
 
+pub mod callers;
 mod copies;
 pub mod decisions;
 pub(crate) mod doses;
@@ -35,6 +36,7 @@ pub use form::Form;
 pub use object::EngineError;
 pub use programs::{SiteProgram, UprobeProgram};
 
+use callers::CallerMaps;
 use decisions::Decisions;
 use functions::FunctionMaps;
 use programs::Programs;
@@ -55,6 +57,8 @@ pub struct Capacity {
     pub times: bool,
     /// Whether the session may bound the delays of threads.
     pub bound: bool,
+    /// Native functions with targets for some callers alone.
+    pub called: u32,
     /// Trampolines of all processes.
     pub trampolines: u32,
     /// Whether the session uses CPython's `function__entry`, which needs maps.
@@ -114,6 +118,7 @@ pub struct BpfEngine {
     python_keys: HashMap<MapData, PythonKey, u32>,
     python_verdicts: Array<MapData, u32>,
     python_pending: Array<MapData, u64>,
+    callers: CallerMaps,
     tracked: HashMap<MapData, u32, u8>,
     handshakes: HashMap<MapData, u32, Handshake>,
     faults: Array<MapData, u64>,
@@ -149,6 +154,7 @@ impl BpfEngine {
             words(maps::POLICIES, rows * Policy::WORDS)?,
         );
         let functions = FunctionMaps::new(&maps, &capacity)?;
+        let callers = CallerMaps::take(&mut maps)?;
         let mut take = |name: &'static str| maps.take(name);
         let coldness = take(maps::COLDNESS)?;
         let sites = take(maps::SITES)?;
@@ -172,6 +178,7 @@ impl BpfEngine {
             python_keys: python_keys.try_into()?,
             python_verdicts: python_verdicts.try_into()?,
             python_pending: python_pending.try_into()?,
+            callers,
             tracked: tracked.try_into()?,
             handshakes: handshakes.try_into()?,
             faults: faults.try_into()?,
@@ -246,6 +253,11 @@ impl BpfEngine {
     /// The policies and counters of functions. Any thread may use them.
     pub fn functions(&self) -> &Arc<FunctionMaps> {
         &self.functions
+    }
+
+    /// The maps for `caller=` of native functions.
+    pub fn callers(&mut self) -> &mut CallerMaps {
+        &mut self.callers
     }
 
     /// Sets the function of a trampoline.

@@ -9,6 +9,8 @@ pub struct Capabilities {
     pub python: bool,
     /// Slow USDT probes down.
     pub usdt: bool,
+    /// See who calls a native function.
+    pub native_callers: bool,
     /// Delay only every Nth call.
     pub frequency: bool,
     /// Slow down several processes in one session, even if these processes have no common ancestor.
@@ -36,6 +38,7 @@ impl Capabilities {
             native: can,
             python: can,
             usdt: can,
+            native_callers: can,
             frequency: can,
             several_processes: can,
             without_children: can,

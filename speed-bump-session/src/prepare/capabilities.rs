@@ -51,6 +51,9 @@ pub(super) fn check_targets(choice: EngineChoice, targets: &Targets) -> Result<(
             TargetKind::Native if !can.native => "reach native functions, only Python's",
             TargetKind::Python if !can.python => "reach Python functions",
             TargetKind::Usdt if !can.usdt => "reach USDT probes",
+            TargetKind::Native if target.caller.is_some() && !can.native_callers => {
+                "tell who calls a function (caller=)"
+            }
             _ if every_nth && !can.frequency => "delay every Nth call (frequency=), but only every call",
             _ => return None,
         };
@@ -64,14 +67,17 @@ pub(super) fn check_targets(choice: EngineChoice, targets: &Targets) -> Result<(
     Err(PrepareError::Incapable(cannot))
 }
 
-/// Refuses `caller=` on native functions and USDT probes: no engine sees who calls them.
+/// Refuses `caller=` on USDT probes, whose callers no engine sees, and more callers than there is room for.
 fn check_callers(targets: &Targets) -> Result<(), PrepareError> {
-    let of_native = |target: &Target| target.caller.is_some() && target.kind != TargetKind::Python;
-    let unseen = targets.iter().map(|(_, target)| target).filter(|target| of_native(target));
+    targets.check_native_callers().map_err(|error| PrepareError::Incapable(vec![error.to_string()]))?;
+    let is_unseen = |target: &Target| target.caller.is_some() && target.kind == TargetKind::Usdt;
+    let unseen = targets.iter().map(|(_, target)| target).filter(|target| is_unseen(target));
     let mut refused: Vec<_> = unseen
         .map(|target| {
             let (line, text) = (target.line, &target.text);
-            format!("line {line}: `{text}`: who calls is known of Python functions alone (caller=)")
+            format!(
+                "line {line}: `{text}`: who calls is known of functions, and not of USDT probes (caller=)"
+            )
         })
         .collect();
     if refused.is_empty() {

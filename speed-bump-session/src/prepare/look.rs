@@ -36,6 +36,15 @@ impl Planned {
         Self { process, plan, loaded: Vec::new(), callers_found: None, unlisted: Vec::new() }
     }
 
+    /// The callers that were found, as bits, of targets of this kind; `None` if no functions were listed.
+    pub(super) fn callers_found(&self, kind: TargetKind) -> Option<u64> {
+        match kind {
+            TargetKind::Python => self.callers_found,
+            TargetKind::Native => self.plan.callers.as_ref().map(|callers| callers.found.into()),
+            TargetKind::Usdt => None,
+        }
+    }
+
     /// Loads the helper, and adds its functions to the plan. If a target selects nothing, also collects the
     /// names of other functions.
     pub(super) fn look_inside(
@@ -74,7 +83,7 @@ impl Planned {
         plan.functions.extend(functions);
         let mut python = resolver.targets().iter().filter(|(_, target)| target.kind == TargetKind::Python);
         if python.any(|(index, _)| !plan.would_select(index))
-            || !resolver.targets().without_caller(callers_found).is_empty()
+            || !resolver.targets().without_caller(TargetKind::Python, callers_found).is_empty()
         {
             // Without names, we still tell the user that a target selects nothing.
             *names = loaded(process, &program, &interpreters, &setup).unwrap_or_default();

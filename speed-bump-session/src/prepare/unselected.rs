@@ -73,8 +73,12 @@ fn nothing<'a>(
 
 /// The targets with a caller that is in no process whose functions we listed.
 fn without_caller(resolver: &Resolver, planned: &[Planned]) -> Vec<TargetIndex> {
-    let found = planned.iter().filter_map(|planned| planned.callers_found).reduce(|all, found| all | found);
-    found.map(|found| resolver.targets().without_caller(found)).unwrap_or_default()
+    let of_kind = |kind| {
+        let found =
+            planned.iter().filter_map(|planned| planned.callers_found(kind)).reduce(|all, of| all | of);
+        found.map(|found| resolver.targets().without_caller(kind, found)).unwrap_or_default()
+    };
+    [TargetKind::Python, TargetKind::Native].into_iter().flat_map(of_kind).collect()
 }
 
 /// Whether we know now which Python functions a process has.
@@ -140,7 +144,7 @@ fn reasons(
     planned: &Planned,
     explained: bool,
 ) -> Vec<Reason> {
-    let Planned { process, plan, loaded, callers_found, unlisted } = planned;
+    let Planned { process, plan, loaded, unlisted, .. } = planned;
     let of_target = plan.remarks.iter().filter(|remark| remark.target == Some(index));
     let mut reasons: Vec<_> = of_target.map(|remark| Reason::Found(remark.text.clone())).collect();
     if target.kind == TargetKind::Python {
@@ -152,10 +156,15 @@ fn reasons(
     let first = plan.functions.iter().find(|function| function.shadowed.contains(&index));
     let first = first.and_then(|function| resolver.targets().get(function.selected.target));
     reasons.extend(first.map(|first| Reason::SelectedBy(first.line)));
-    let has_no_caller = |found: u64| resolver.targets().without_caller(found).contains(&index);
+    let callers_found = planned.callers_found(target.kind);
+    let has_no_caller = |found: u64| resolver.targets().without_caller(target.kind, found).contains(&index);
     if let Some(caller) = target.caller.as_ref().filter(|_| callers_found.is_some_and(has_no_caller)) {
         let names = loaded.iter().map(|(file, name)| (file.as_str(), name.as_str()));
-        let nearest = target.nearest_callers(names, REASONS);
+        let nearest = match target.kind {
+            TargetKind::Native if explained => resolver.nearest_callers(process, target),
+            TargetKind::Native => Vec::new(),
+            TargetKind::Python | TargetKind::Usdt => target.nearest_callers(names, REASONS),
+        };
         reasons.push(Reason::NoCaller { pattern: caller.pattern.clone(), nearest });
     }
     if reasons.is_empty() && explained {

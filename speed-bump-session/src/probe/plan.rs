@@ -3,10 +3,15 @@
 //! Resolving makes plans and attaches nothing. The session attaches what its plans contain, and resolves
 //! nothing itself.
 
-use std::{collections::HashSet, fmt, path::PathBuf, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    fmt,
+    path::PathBuf,
+    sync::Arc,
+};
 
 use serde::Serialize;
-use speed_bump_abi::{ArgumentSpec, Condition};
+use speed_bump_abi::{ArgumentSpec, CallerRange, Condition};
 
 use super::{file::ProbeFile, site::SiteKind};
 use crate::{
@@ -113,6 +118,10 @@ pub struct PlannedSite {
     pub function: Option<usize>,
     /// The program that runs there.
     pub program: UprobeProgram,
+    /// For a function with targets for some callers alone: the number of this target's caller, or 0 for all
+    /// other callers. Such a function has a site for each of its targets, at the same offset, in the order in
+    /// which we try them.
+    pub caller: Option<u32>,
     /// The kind of the instruction, which decides the cost.
     pub kind: SiteKind,
     /// The instruction, disassembled.
@@ -181,6 +190,15 @@ pub struct Doubt {
     pub(crate) root: Option<(u64, u64)>,
 }
 
+/// The code of the callers that native targets name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallerCode {
+    /// The ranges of their code, sorted and without overlap.
+    pub ranges: Arc<[CallerRange]>,
+    /// The callers that were found, as bits.
+    pub found: u32,
+}
+
 /// What the targets select in one program image.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -190,6 +208,8 @@ pub struct Plan {
     pub functions: Vec<PlannedFunction>,
     /// The sites to attach to.
     pub sites: Vec<PlannedSite>,
+    /// Where the callers lie that native targets name; only if a site needs to know.
+    pub callers: Option<CallerCode>,
     /// How Python functions become visible.
     pub python: PythonPlan,
     /// Other remarks.
@@ -229,6 +249,7 @@ impl Plan {
             program: None,
             functions: Vec::new(),
             sites: Vec::new(),
+            callers: None,
             python: PythonPlan::NotAsked,
             remarks: Vec::new(),
             out_of_reach: Vec::new(),
@@ -258,11 +279,33 @@ impl Plan {
             site.function = site.function.map(|position| position + before);
             site
         }));
+        self.callers = self.callers.take().or(other.callers);
         self.python = other.python;
         self.remarks.extend(other.remarks);
         self.out_of_reach.extend(other.out_of_reach);
         self.kinds_in_doubt.extend(other.kinds_in_doubt);
         self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+
+    /// Drops the functions with targets for some callers alone. Returns these targets.
+    pub(super) fn drop_callers(&mut self) -> BTreeSet<TargetIndex> {
+        let of_callers = self.sites.iter().filter(|site| site.caller.is_some());
+        let dropped: BTreeSet<usize> = of_callers.filter_map(|site| site.function).collect();
+        self.sites.retain(|site| site.caller.is_none());
+        for site in &mut self.sites {
+            site.function = site.function.map(|position| position - dropped.range(..position).count());
+        }
+        let mut targets = BTreeSet::new();
+        let mut position = 0;
+        self.functions.retain(|function| {
+            let is_dropped = dropped.contains(&position);
+            position += 1;
+            if is_dropped {
+                targets.insert(function.selected.target);
+            }
+            !is_dropped
+        });
+        targets
     }
 
     /// Drops the sites of Python functions.

@@ -3,6 +3,7 @@
 //! We find the selection in a file once, and remember it by inode. So children that execute the same programs
 //! only cost a look-up, and so do processes that share libraries.
 
+mod callers;
 mod compiled;
 mod copies;
 mod hugify;
@@ -16,6 +17,7 @@ pub mod python;
 mod stepped;
 pub mod symbols;
 mod timing;
+mod usdt;
 
 pub use compiled::compiled;
 pub use copies::copies;
@@ -39,9 +41,10 @@ use crate::{
         entry_source::{EntryChoice, EntrySource, Injection},
         interpreter::Interpreter,
     },
-    targets::{TargetIndex, TargetKind, Targets},
+    targets::{TargetIndex, TargetKind, Targets, native_callers::NativeCallers},
     units::Nanos,
 };
+use callers::CallersInFile;
 use kinds::DoubtsTold;
 use native::FileSelection;
 
@@ -95,6 +98,10 @@ pub struct Resolver {
     /// process has a shadow stack, which forbids some sites.
     files: RefCell<HashMap<(FileId, FileIdentity, bool), Arc<FileSelection>>>,
     interpreters: RefCell<HashMap<FileId, Option<Interpreter>>>,
+    /// The callers that native targets name.
+    callers: NativeCallers,
+    /// Those in files.
+    caller_files: RefCell<HashMap<(FileId, FileIdentity), Arc<CallersInFile>>>,
     known: KnownFunctions,
     doubts_remarked: DoubtsTold,
     doubts_told: DoubtsTold,
@@ -106,7 +113,8 @@ pub struct Resolver {
 impl Resolver {
     /// A resolver. `entry` and `may_inject` limit the choice of the entry source.
     pub fn new(targets: Arc<Targets>, costs: Costs, entry: EntryChoice, may_inject: bool) -> Self {
-        let (files, interpreters, known, effort, explaining) = Default::default();
+        let (files, interpreters, caller_files, known, effort, explaining) = Default::default();
+        let callers = targets.native_callers();
         let (doubts_remarked, doubts_told) = Default::default();
         Self {
             targets,
@@ -116,6 +124,8 @@ impl Resolver {
             times_calls: false,
             files,
             interpreters,
+            callers,
+            caller_files,
             known,
             doubts_remarked,
             doubts_told,
@@ -176,8 +186,10 @@ impl Resolver {
 
     /// Makes plans with other targets from now on.
     pub fn set_targets(&mut self, targets: Arc<Targets>) {
+        self.callers = targets.native_callers();
         self.targets = targets;
         self.files.get_mut().clear();
+        self.caller_files.get_mut().clear();
         self.doubts_remarked.forget();
         self.doubts_told.forget();
     }
@@ -258,6 +270,7 @@ impl Resolver {
             for mapped in mappings.files.iter().chain(&mappings.moved) {
                 self.plan_file(process, &mappings, mapped, shadow_stack, &mut plan);
             }
+            self.plan_callers(process, &mappings, &mut plan);
         }
         if self.targets.has_kind(TargetKind::Python) {
             let injection = if self.may_inject { Injection::Allowed } else { Injection::Forbidden };

@@ -31,7 +31,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    code::{CodeMap, CodeSegment, CodeSymbol, FunctionCode, LandingPads, ReadCode, is_fragment_name},
+    code::{
+        CodeMap, CodeSegment, CodeSymbol, FunctionCode, LandingPads, ReadCode, function_of_fragment,
+        is_fragment_name,
+    },
     exits::{EXITS_LIMIT, Exit, NoExits, exits},
 };
 use crate::units::{Nanos, VirtualAddress};
@@ -315,6 +318,19 @@ pub enum SiteRefusal {
 /// See [`analyse`] and [`Analysis::choose`].
 pub fn choose(function: &FunctionCode<'_>, cost: &dyn Fn(SiteKind) -> Nanos) -> Result<Site, SiteRefusal> {
     analyse(function)?.choose(cost)
+}
+
+/// As [`choose()`], but only among sites where we know the place of the return address. At the entry we do.
+///
+/// # Errors
+/// As for [`choose`].
+pub fn choose_with_return_address(
+    function: &FunctionCode<'_>,
+    cost: &dyn Fn(SiteKind) -> Nanos,
+) -> Result<Site, SiteRefusal> {
+    let mut analysis = analyse(function)?;
+    analysis.candidates.retain(|candidate| candidate.stack_delta.is_some());
+    analysis.choose(cost)
 }
 
 /// Finds every instruction that each call of a function executes, and the reasons why it cannot be a site.

@@ -7,6 +7,7 @@
 
 mod announcements;
 mod begin;
+mod callers;
 mod capacity;
 mod command;
 mod context;

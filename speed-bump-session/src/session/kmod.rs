@@ -278,6 +278,12 @@ impl Session for KmodSession {
                 target.pattern
             )));
         }
+        if let Some(target) = change.add.iter().find(|target| target.caller.is_some()) {
+            return Err(SessionError::Retarget(format!(
+                "`{}`: the kernel module cannot tell who calls a function (caller=)",
+                target.pattern_and_caller()
+            )));
+        }
         let mut setting = self.state.doses().change_targets(change)?;
         let targets = Arc::clone(&self.state.doses().targets);
         self.resolver.set_targets(targets);

@@ -46,6 +46,8 @@ pub(crate) struct State {
     pub(super) without_caller: BTreeMap<u32, u64>,
     /// The callers that targets name and that helpers have found, as bits.
     pub(super) callers_found: u64,
+    /// The callers that native targets name and that the files of the processes contain, as bits.
+    pub(super) native_callers_found: u32,
     /// Whether the helper records callers.
     pub(super) records_callers: bool,
     /// The processes that were named on the command line.
@@ -86,6 +88,7 @@ impl State {
             missed: BTreeMap::new(),
             without_caller: BTreeMap::new(),
             callers_found: 0,
+            native_callers_found: 0,
             records_callers: settings.callers,
             roots: Vec::new(),
             pids_seen: BTreeSet::new(),

@@ -85,17 +85,17 @@ impl<'t> Callers<'t> {
 }
 
 impl Targets {
-    /// The Python targets whose caller was not found. `found` has a bit for the number of each caller that
-    /// was found. Leaves out callers whose pattern matches `<module>`, because no list of functions contains
-    /// `<module>`.
-    pub fn without_caller(&self, found: u64) -> Vec<TargetIndex> {
-        let callers = Callers::of_kind(self.targets.iter(), TargetKind::Python);
+    /// The targets of this kind whose caller was not found. `found` has a bit for the number of each caller
+    /// that was found. Leaves out callers whose pattern matches `<module>`, because no list of functions
+    /// contains `<module>`.
+    pub fn without_caller(&self, kind: TargetKind, found: u64) -> Vec<TargetIndex> {
+        let callers = Callers::of_kind(self.targets.iter(), kind);
         let is_found = |number: u32| found.checked_shr(number.wrapping_sub(1)).unwrap_or(0) & 1 == 1;
         let is_missing = |target: &Target| {
             let caller = target.caller.as_ref().filter(|caller| !caller.name.matches("<module>"));
             caller.is_some_and(|caller| !is_found(callers.number(Some(caller))))
         };
-        let asked = |target: &Target| target.kind == TargetKind::Python && !target.is_dropped;
+        let asked = |target: &Target| target.kind == kind && !target.is_dropped;
         let missing = self.iter().filter(|(_, target)| asked(target) && is_missing(target));
         missing.map(|(index, _)| index).collect()
     }
@@ -109,9 +109,13 @@ impl Target {
         functions: impl IntoIterator<Item = (&'c str, &'c str)>,
         limit: usize,
     ) -> Vec<String> {
-        let Some(Caller { pattern, module, name }) = self.caller.clone() else { return Vec::new() };
-        let caller = Self { pattern, module, name, caller: None, ..self.clone() };
-        caller.nearest(functions, limit)
+        self.as_caller().map(|caller| caller.nearest(functions, limit)).unwrap_or_default()
+    }
+
+    /// A target that selects the functions that it is for calls from; `None` if it is for all callers.
+    pub(crate) fn as_caller(&self) -> Option<Self> {
+        let Caller { pattern, module, name } = self.caller.clone()?;
+        Some(Self { pattern, module, name, caller: None, ..self.clone() })
     }
 }
 

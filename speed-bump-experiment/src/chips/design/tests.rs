@@ -188,8 +188,8 @@ fn delays_count_to_requests_that_last_for_several_chips() {
     }
 }
 
-/// One chip in eight has a rare part of a unit, which takes half a chip's time. The first function is called
-/// in all chips, and the second in the rare part.
+/// One chip in eight has a rare part of a unit, which takes half a chip's time. All chips call the first
+/// function, and the rare part calls the second.
 fn estimates_of_parts(parts_differ: bool) -> [f64; 2] {
     let mut random = Pcg64Mcg::seed_from_u64(7);
     let asked = Asked { share: Some(0.1), thread: 0, is_first: true };

@@ -260,24 +260,23 @@ fn programs<'a>(
             function_info: (function.func_info.func_info_bytes(), function.func_info_rec_size),
         })
     };
-    let (site, python_helper, exec) = if form.longest_spin().is_some() {
-        (maps::PROGRAM_SITE_BOUNDED, maps::PROGRAM_PYTHON_BOUNDED, maps::PROGRAM_EXEC_BOUNDED)
-    } else {
-        (maps::PROGRAM_SITE, maps::PROGRAM_PYTHON_HELPER, maps::PROGRAM_EXEC)
-    };
+    let is_bounded = form.longest_spin().is_some();
+    let of_form = |unbounded, bounded| original(if is_bounded { bounded } else { unbounded });
     let for_times = |name| form.times_calls().then(|| original(name)).transpose();
     let for_python = |name| form.has_python_programs().then(|| original(name)).transpose();
     Ok(Programs::new(
         form,
         Originals {
-            site: original(site)?,
+            site: of_form(maps::PROGRAM_SITE, maps::PROGRAM_SITE_BOUNDED)?,
             trampoline: for_python(maps::PROGRAM_TRAMPOLINE)?,
             python_usdt: for_python(maps::PROGRAM_PYTHON_USDT)?,
-            python_helper: original(python_helper)?,
+            python_helper: of_form(maps::PROGRAM_PYTHON_HELPER, maps::PROGRAM_PYTHON_BOUNDED)?,
             site_left: for_times(maps::PROGRAM_SITE_LEFT)?,
             site_timed: for_times(maps::PROGRAM_SITE_TIMED)?,
+            site_callers: of_form(maps::PROGRAM_SITE_CALLERS, maps::PROGRAM_SITE_CALLERS_BOUNDED)?,
+            site_callers_timed: for_times(maps::PROGRAM_SITE_CALLERS_TIMED)?,
             fork: original(maps::PROGRAM_FORK)?,
-            exec: original(exec)?,
+            exec: of_form(maps::PROGRAM_EXEC, maps::PROGRAM_EXEC_BOUNDED)?,
         },
         descriptors.into_values().collect(),
         options,

@@ -26,12 +26,24 @@ pub enum UprobeProgram {
     SiteLeft,
     /// The site identifies the function: for native functions with timed calls.
     SiteTimed,
+    /// By the site and the return address: native functions with targets for some callers alone.
+    SiteCallers,
+    /// The same, for functions whose calls are timed.
+    SiteCallersTimed,
 }
 
 impl UprobeProgram {
     /// All programs, in order.
-    pub(super) const ALL: [Self; 6] =
-        [Self::Site, Self::Trampoline, Self::PythonUsdt, Self::PythonHelper, Self::SiteLeft, Self::SiteTimed];
+    pub(super) const ALL: [Self; 8] = [
+        Self::Site,
+        Self::Trampoline,
+        Self::PythonUsdt,
+        Self::PythonHelper,
+        Self::SiteLeft,
+        Self::SiteTimed,
+        Self::SiteCallers,
+        Self::SiteCallersTimed,
+    ];
 }
 
 /// A loaded program for uprobes.
@@ -44,7 +56,7 @@ pub enum SiteProgram<'a> {
 }
 
 /// The programs of an object, before we load them. Two are missing if only the helper can cover Python, and
-/// another two if the programs cannot time calls.
+/// another three if the programs cannot time calls.
 pub(super) struct Originals {
     pub(super) site: Original,
     pub(super) trampoline: Option<Original>,
@@ -52,6 +64,8 @@ pub(super) struct Originals {
     pub(super) python_helper: Original,
     pub(super) site_left: Option<Original>,
     pub(super) site_timed: Option<Original>,
+    pub(super) site_callers: Original,
+    pub(super) site_callers_timed: Option<Original>,
     pub(super) fork: Original,
     pub(super) exec: Original,
 }
@@ -89,6 +103,8 @@ impl Programs {
             UprobeProgram::PythonHelper => Some(&self.originals.python_helper),
             UprobeProgram::SiteLeft => self.originals.site_left.as_ref(),
             UprobeProgram::SiteTimed => self.originals.site_timed.as_ref(),
+            UprobeProgram::SiteCallers => Some(&self.originals.site_callers),
+            UprobeProgram::SiteCallersTimed => self.originals.site_callers_timed.as_ref(),
         }
     }
 

@@ -4,13 +4,12 @@ use std::{path::PathBuf, sync::Arc};
 
 use speed_bump_abi::ArgumentSpec;
 
-use super::{FileError, Resolver, elf_of, hugify, indirect, moved, stepped::Neighbours, timing};
+use super::{
+    FileError, Resolver, elf_of, hugify, indirect, moved, stepped::Neighbours, timing, usdt::usdt_sites,
+};
 use crate::{
     bounds::PLAN_BYTES,
-    elf::{
-        Effort, ElfFile, FunctionSymbol, Functions, IndirectFunction, Named, Segments, TableKind,
-        UsdtLocation, UsdtProbe,
-    },
+    elf::{Effort, ElfFile, FunctionSymbol, Functions, IndirectFunction, Named, Segments, TableKind},
     engine::bpf::UprobeProgram,
     probe::{
         code::CodeFile,
@@ -19,7 +18,7 @@ use crate::{
         site::{self, CodeMap, Exactness, FunctionCode, SiteKind},
     },
     process::{MappedFile, Mappings, Process},
-    targets::{NativeModule, TargetIndex, UsdtModule},
+    targets::{NativeModule, Selection, TargetIndex, UsdtModule},
 };
 
 /// How many refused symbols of a file we report for a target.
@@ -181,7 +180,7 @@ impl FileSelection {
             let Some(target) = selection.winner else { continue };
             match symbol {
                 Named::Function(function) => {
-                    self.add_function(selecting, &functions, function, target, selection.shadowed);
+                    self.add_function(selecting, &functions, function, &selection);
                 }
                 Named::Indirect(_) if self.indirect.len() == INDIRECT_LIMIT => self.left_out += 1,
                 Named::Indirect(function) => self.indirect.push((target, function.clone())),
@@ -217,14 +216,17 @@ impl FileSelection {
         Ok(())
     }
 
+    /// Adds a function, for each of its targets.
     fn add_function(
         &mut self,
         selecting: &Selecting<'_>,
         functions: &Functions,
         function: &FunctionSymbol,
-        target: TargetIndex,
-        shadowed: Vec<TargetIndex>,
+        selection: &Selection,
     ) {
+        let Some(target) = selection.winner else { return };
+        let resolver = selecting.resolver;
+        let by_callers = resolver.callers.number(target) > 0;
         let name = function.names.canonical().as_str().to_owned();
         let code = FunctionCode {
             map: &selecting.code,
@@ -232,9 +234,10 @@ impl FileSelection {
             size: Some(function.size),
             shadow_stack: selecting.shadow_stack,
         };
-        let cost = |kind| selecting.resolver.calibration().price(kind);
-        let chosen = site::choose(&code, &cost).map_err(|refusal| refusal.to_string()).and_then(|site| {
-            if let Some(why) = selecting.resolver.deadly(site.kind) {
+        let cost = |kind| resolver.calibration().price(kind);
+        let choose = if by_callers { site::choose_with_return_address } else { site::choose };
+        let chosen = choose(&code, &cost).map_err(|refusal| refusal.to_string()).and_then(|site| {
+            if let Some(why) = resolver.deadly(site.kind) {
                 return Err(why);
             }
             let offset = self.elf.segments().code_offset_of(site.address);
@@ -247,7 +250,7 @@ impl FileSelection {
                 return self.remark(target, format!("{name} in {path} is not probed: {why}"));
             }
         };
-        let timing = timing::plan(selecting.resolver, &self.elf, &code, &site);
+        let timing = timing::plan(resolver, &self.elf, &code, &site);
         let mut aliases: Vec<String> = function
             .names
             .candidates()
@@ -261,7 +264,7 @@ impl FileSelection {
             aliases,
             symbols: function.names.iter().skip(1).map(|of| of.as_str().to_owned()).collect(),
             entry: Entry::Symbol,
-            shadowed,
+            shadowed: selection.shadowed.clone(),
         };
         let mut remark = site.reason;
         if site.exactness == Exactness::Unproven {
@@ -281,10 +284,13 @@ impl FileSelection {
             offset,
             semaphore: None,
             function: None,
-            program: match timing {
-                Timing::NotAsked => UprobeProgram::Site,
-                Timing::Exits(_) | Timing::Impossible(_) => UprobeProgram::SiteTimed,
+            program: match (&timing, by_callers) {
+                (Timing::NotAsked, false) => UprobeProgram::Site,
+                (Timing::NotAsked, true) => UprobeProgram::SiteCallers,
+                (Timing::Exits(_) | Timing::Impossible(_), false) => UprobeProgram::SiteTimed,
+                (Timing::Exits(_) | Timing::Impossible(_), true) => UprobeProgram::SiteCallersTimed,
             },
+            caller: None,
             kind: site.kind,
             instruction: site.instruction,
             stack_delta: site.stack_delta.unwrap_or(0),
@@ -292,9 +298,27 @@ impl FileSelection {
             remark: Some(remark),
             timing,
         };
+        if !by_callers {
+            return self.add_selected(planned, site);
+        }
+        let targets = || std::iter::once(target).chain(selection.for_other_callers.iter().copied());
+        // Later lines come too late for the one that is for all callers, or else for one with their caller.
+        let before_late = targets().last().filter(|last| resolver.callers.number(*last) == 0);
+        for target in targets() {
+            let mut planned = planned.clone();
+            planned.selected.target = target;
+            if before_late.is_some_and(|before| before != target) {
+                planned.shadowed.clear();
+            }
+            let caller = Some(resolver.callers.number(target));
+            self.add_selected(planned, PlannedSite { caller, ..site.clone() });
+        }
+    }
+
+    fn add_selected(&mut self, function: PlannedFunction, site: PlannedSite) {
         let sites = vec![site];
-        if self.take_room(planned.bytes(&sites)) {
-            self.selected.push((planned, sites));
+        if self.take_room(function.bytes(&sites)) {
+            self.selected.push((function, sites));
         }
     }
 
@@ -342,59 +366,4 @@ impl FileSelection {
         }
         self.remarks.push(Remark { target: Some(target), text });
     }
-}
-
-/// Makes a site for each location of a probe. Also returns why other locations have no site. A site includes
-/// the first three arguments of the probe, if we can read them.
-pub(super) fn usdt_sites(
-    file: &Arc<ProbeFile>,
-    code: &CodeMap<'_>,
-    probe: &UsdtProbe,
-    program: UprobeProgram,
-) -> (Vec<PlannedSite>, Vec<String>) {
-    let (mut sites, mut refused) = (Vec::new(), Vec::new());
-    for location in &probe.locations {
-        match instruction_at(code, location) {
-            Ok((kind, instruction)) => {
-                let mut arguments = [ArgumentSpec::default(); 3];
-                for (to, from) in arguments.iter_mut().zip(&location.arguments) {
-                    *to = from.spec.clone().unwrap_or_default();
-                }
-                sites.push(PlannedSite {
-                    file: Arc::clone(file),
-                    offset: location.offset,
-                    semaphore: location.semaphore,
-                    function: None,
-                    program,
-                    kind,
-                    instruction,
-                    stack_delta: 0,
-                    arguments,
-                    remark: None,
-                    timing: Timing::NotAsked,
-                });
-            }
-            Err(why) => refused.push(why),
-        }
-    }
-    (sites, refused)
-}
-
-/// The instruction at a location, usually a nop. Fails if we may put no probe there.
-fn instruction_at(code: &CodeMap<'_>, location: &UsdtLocation) -> Result<(SiteKind, String), String> {
-    let here = FunctionCode { map: code, entry: location.address, size: None, shadow_stack: false };
-    let analysis = site::analyse(&here).map_err(|refusal| refusal.to_string())?;
-    let candidate = analysis.candidates.first().ok_or("there is no code")?;
-    if let Some(exclusion) = &candidate.excluded {
-        return Err(exclusion.to_string());
-    }
-    // From 6.18 on the kernel rewrites this nop to a call, which overwrites the 8 bytes below the stack
-    // pointer. A leaf function may keep variables there. The location does not tell us whether the function
-    // around it does.
-    if candidate.kind == SiteKind::Nop5 {
-        return Err("it is a 5-byte nop, which kernels from 6.18 on rewrite to a call, and that may \
-                    overwrite what the function stored below its stack pointer"
-            .to_owned());
-    }
-    Ok((candidate.kind, candidate.instruction.clone()))
 }

@@ -11,7 +11,7 @@ use crate::{
     bounds::NAME_BYTES,
     elf::{Effort, ElfFile, FunctionNames, Root},
     process::Process,
-    targets::{Candidate, TargetIndex, TargetKind, Targets},
+    targets::{Candidate, Target, TargetIndex, TargetKind, Targets},
 };
 
 /// How many names we report.
@@ -29,6 +29,12 @@ impl Resolver {
     ) -> Vec<String> {
         nearest(&self.targets, process, target, loaded, &self.explaining)
     }
+
+    /// The native functions in a process that are most similar to the caller of a native target.
+    pub fn nearest_callers(&self, process: &Process, target: &Target) -> Vec<String> {
+        let caller = target.as_caller();
+        caller.map(|caller| nearest_to(&caller, process, &[], &self.explaining)).unwrap_or_default()
+    }
 }
 
 /// See [`Resolver::nearest`]. If `effort` leaves no time for a file, we treat the file as if it had no names.
@@ -39,7 +45,15 @@ pub fn nearest(
     loaded: &[(String, String)],
     effort: &Effort,
 ) -> Vec<String> {
-    let Some(target) = targets.get(target) else { return Vec::new() };
+    targets.get(target).map(|target| nearest_to(target, process, loaded, effort)).unwrap_or_default()
+}
+
+fn nearest_to(
+    target: &Target,
+    process: &Process,
+    loaded: &[(String, String)],
+    effort: &Effort,
+) -> Vec<String> {
     let candidates = match target.kind {
         TargetKind::Python if !loaded.is_empty() => {
             let pairs = loaded.iter().map(|(module, name)| (module.as_str(), name.as_str()));

@@ -5,7 +5,7 @@ use std::{collections::HashSet, io, sync::Arc};
 
 use speed_bump_abi::ArgumentSpec;
 
-use super::{FileError, INTERPRETERS_KNOWN, Resolver, elf_of, native::usdt_sites, probe_file};
+use super::{FileError, INTERPRETERS_KNOWN, Resolver, elf_of, probe_file, usdt::usdt_sites};
 use crate::{
     bounds::Budget,
     engine::bpf::{Form, UprobeProgram},
@@ -267,6 +267,7 @@ impl Resolver {
             semaphore: None,
             function: None,
             program: UprobeProgram::Trampoline,
+            caller: None,
             kind: site.kind,
             instruction: site.instruction,
             stack_delta: site.stack_delta.unwrap_or(0),

@@ -47,11 +47,17 @@ pub struct CodeSymbol {
 /// BOLT, `f.warm` of BOLT, `f.__part.1` of Propeller. A moved piece is not a function: jumps enter it, at
 /// several addresses.
 pub fn is_fragment_name(name: &str) -> bool {
+    function_of_fragment(name).is_some()
+}
+
+/// The function that a symbol with this name is a moved piece of.
+pub fn function_of_fragment(name: &str) -> Option<&str> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    [".cold", ".warm", ".__part"].into_iter().any(|mark| {
-        name.rsplit_once(mark).is_some_and(|(function, number)| {
-            !function.is_empty() && (number.is_empty() || number.strip_prefix('.').is_some_and(is_number))
-        })
+    [".cold", ".warm", ".__part"].into_iter().find_map(|mark| {
+        let (function, number) = name.rsplit_once(mark)?;
+        let is_one =
+            !function.is_empty() && (number.is_empty() || number.strip_prefix('.').is_some_and(is_number));
+        is_one.then_some(function)
     })
 }
 

@@ -5,7 +5,10 @@ use speed_bump_abi::FunctionStats;
 use crate::{
     bounds::NAMES_OF_SESSION,
     engine::bpf::{Capacity, histograms, processors},
-    probe::{plan::Plan, resolve::Resolver},
+    probe::{
+        plan::{Plan, PlannedSite},
+        resolve::Resolver,
+    },
     process::Process,
     python::helper::Room,
     session::{functions::bytes_of, settings::Settings},
@@ -21,6 +24,8 @@ const LATE_DELAYED: u32 = 256;
 const LATE_DELAYED_PYTHON: u32 = 1_024;
 /// Room for probe sites that appear after the attach, in programs that children execute.
 const LATE_SITES: u32 = 16_384;
+/// Room for functions with targets for some callers alone that appear after the attach.
+const LATE_CALLED: u32 = 1_024;
 /// The most kernel memory for the counters of later children's helpers, in bytes.
 const COUNTERS_BYTES: usize = 64 << 20;
 /// Room for the functions of all helpers that count by themselves.
@@ -35,6 +40,8 @@ pub(super) fn of_processes(resolver: &Resolver, roots: &[(Process, Plan)], setti
     let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
     let functions: u32 = roots.iter().map(|(_, plan)| count(plan.functions.len())).sum();
     let sites: u32 = roots.iter().map(|(_, plan)| count(plan.probes())).sum();
+    let of_callers = |site: &&PlannedSite| site.caller.is_some();
+    let called = count(roots.iter().flat_map(|(_, plan)| &plan.sites).filter(of_callers).count());
     let asks_python = resolver.targets().has_kind(TargetKind::Python);
     let by_programs = !settings.policies.choice().delays_in_helper();
     let helpers = count(roots.iter().filter(|(_, plan)| by_programs && plan.wants_helper()).count());
@@ -53,6 +60,7 @@ pub(super) fn of_processes(resolver: &Resolver, roots: &[(Process, Plan)], setti
             .saturating_add(of_children),
         times: resolver.times_calls(),
         bound: settings.bound.is_some(),
+        called: called.saturating_mul(2).saturating_add(LATE_CALLED),
         trampolines: if asks_python { LATE_TRAMPOLINES } else { 1 },
         python_usdt: asks_python,
     }

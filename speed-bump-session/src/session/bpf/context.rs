@@ -83,11 +83,20 @@ impl Context {
         }
     }
 
-    /// The lines of Python targets whose caller no helper has found, each with the caller.
-    pub(super) fn without_caller(&self) -> Vec<String> {
+    /// The lines of targets of a kind whose caller no helper has found, or no file of the processes has; each
+    /// with the caller.
+    pub(super) fn without_caller(&self, kind: TargetKind) -> Vec<String> {
         let targets = self.resolver.targets();
-        let missing = targets.without_caller(self.state.callers_found).into_iter();
-        let missing = missing.filter_map(|index| targets.get(index));
+        let (found, ways) = (&self.state.native_callers_found, &self.state.ways);
+        let missing = match kind {
+            TargetKind::Python => targets.without_caller(kind, self.state.callers_found),
+            // Where nothing is called, it was not checked who calls.
+            TargetKind::Native | TargetKind::Usdt => {
+                let missing = targets.without_caller(kind, u64::from(*found)).into_iter();
+                missing.filter(|of| ways.contains_key(of)).collect()
+            }
+        };
+        let missing = missing.into_iter().filter_map(|index| targets.get(index));
         let told = |target: &Target| {
             let (line, text, caller) = (target.line, &target.text, target.caller_pattern()?);
             Some(format!("line {line}: `{text}`: no function matches `caller={caller}`"))

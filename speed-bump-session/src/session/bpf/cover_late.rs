@@ -7,6 +7,7 @@ use super::{context::Context, coverage::Coverage, links::TargetSites};
 use crate::{
     failure::FailureKind,
     probe::plan::{Plan, Remark},
+    process::MappedFile,
     session::error::SessionError,
     units::Pid,
 };
@@ -64,7 +65,10 @@ fn cover_late_files(pid: Pid, coverage: &mut Coverage) -> Result<(), SessionErro
     let Some(covered) = coverage.processes.get_mut(pid) else { return Ok(()) };
     covered.late_files.begin();
     let mappings = covered.process.mappings()?;
-    let files: HashSet<_> = mappings.files.iter().map(|file| file.identity).collect();
+    // Where callers lie is known by their addresses.
+    let has_callers = covered.callers.is_some();
+    let start = |file: &MappedFile| file.ranges.first().filter(|_| has_callers).map(|range| range.start);
+    let files: HashSet<_> = mappings.files.iter().map(|file| (file.identity, start(file))).collect();
     if !covered.late_files.take(files) {
         return Ok(());
     }
@@ -88,6 +92,7 @@ fn cover_late_files(pid: Pid, coverage: &mut Coverage) -> Result<(), SessionErro
         coverage.tell_late_python(pid);
         coverage.join_later(pid);
     }
+    coverage.set_callers(pid, &plan)?;
     let mut groups = coverage.enter_plan(&plan)?;
     groups.retain_mut(|TargetSites { group, .. }| {
         group.sites.retain(|site| !known.contains(&site.site));

@@ -12,7 +12,7 @@ use super::{
     phase::{Covered, HelperId, HelperPhase, Processes},
 };
 use crate::{
-    probe::plan::Plan,
+    probe::plan::{CallerCode, Plan},
     process::Process,
     session::error::SessionError,
     units::{Nanos, Pid},
@@ -43,7 +43,7 @@ impl Coverage {
             groups.extend(self.engines.stub_of(helper, &self.context)?.map(TargetSites::of_all));
         }
         let python = self.engines.follower(&process, plan);
-        self.cover_with(process, groups, python, helper)
+        self.cover_with(process, groups, plan.callers.clone(), python, helper)
     }
 
     /// Like [`cover`](Self::cover), for sites and helpers whose indices we know already.
@@ -54,6 +54,7 @@ impl Coverage {
         &mut self,
         process: Process,
         groups: Vec<TargetSites>,
+        callers: Option<CallerCode>,
         python: Option<PythonFollower>,
         helper: Option<HelperId>,
     ) -> Result<(), SessionError> {
@@ -61,6 +62,7 @@ impl Coverage {
         let pid = process.pid();
         let index = processes.next_index();
         engines.track(pid)?;
+        engines.set_callers((pid, index), callers.as_ref(), context)?;
         let began = Instant::now();
         let (attachments, refused) = engines.attach(pid, index, &groups)?;
         let sites: usize = attachments.iter().map(|attached| attached.links.sites()).sum();
@@ -75,6 +77,7 @@ impl Coverage {
             process,
             index,
             groups,
+            callers,
             attachments,
             refused: HashSet::new(),
             late_files: LateFiles::new(),
@@ -114,6 +117,20 @@ impl Coverage {
     pub(super) fn enter_plan(&mut self, plan: &Plan) -> Result<Vec<TargetSites>, SessionError> {
         let is_run = self.processes.command.is_some();
         self.engines.enter_plan(plan, is_run, &mut self.context)
+    }
+
+    /// Takes the code of the callers in a covered process from a new plan.
+    ///
+    /// # Errors
+    /// There is no room for them.
+    pub(super) fn set_callers(&mut self, pid: Pid, plan: &Plan) -> Result<(), SessionError> {
+        let Self { context, processes, engines } = self;
+        let Some(covered) = processes.get_mut(pid) else { return Ok(()) };
+        if covered.callers != plan.callers {
+            engines.set_callers((pid, covered.index), plan.callers.as_ref(), context)?;
+            covered.callers.clone_from(&plan.callers);
+        }
+        Ok(())
     }
 
     /// Attaches more sites in a covered process.

@@ -16,7 +16,7 @@ use crate::{
     presence::Presence,
     probe::{
         attach::{self, AttachError, RefusedSite, SiteGroup},
-        plan::Plan,
+        plan::{CallerCode, Plan},
     },
     process::Process,
     session::{error::SessionError, functions::FunctionRange},
@@ -44,6 +44,20 @@ impl Engines {
             probes.engine.track(pid)?;
         }
         Ok(())
+    }
+
+    /// Sets where the callers lie in the process with this PID and index that native targets name.
+    ///
+    /// # Errors
+    /// There is no room for them.
+    pub(super) fn set_callers(
+        &mut self,
+        process: (Pid, u32),
+        callers: Option<&CallerCode>,
+        context: &mut Context,
+    ) -> Result<(), SessionError> {
+        context.state.native_callers_found |= callers.map_or(0, |callers| callers.found);
+        self.probes.as_mut().map_or(Ok(()), |probes| probes.set_callers(process, callers))
     }
 
     /// Undoes [`track`](Self::track).

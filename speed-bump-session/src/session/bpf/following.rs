@@ -35,6 +35,7 @@ impl Coverage {
         }
         let Some(parent) = self.processes.get(parent) else { return };
         let (groups, python, helper) = (parent.groups.clone(), parent.python.as_ref(), parent.helper.id());
+        let callers = parent.callers.clone();
         let process = match Process::open(child) {
             Ok(process) => process,
             Err(error) => {
@@ -44,7 +45,7 @@ impl Coverage {
         };
         let python = python.and_then(|python| self.engines.follower_like(python, &process));
         let image = process.memory().ok();
-        let covered = match self.cover_with(process, groups, python, helper) {
+        let covered = match self.cover_with(process, groups, callers, python, helper) {
             Err(SessionError::NotInPlace(_)) => self.cover_by_own_mappings(child),
             result => result,
         };

@@ -7,10 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::process::mapped_file::FileIdentity;
+use crate::{process::mapped_file::FileIdentity, units::VirtualAddress};
 
 /// The longest time between two checks.
 const SELDOM: Duration = Duration::from_secs(1);
+
+/// A file, and where it is mapped, if that matters.
+pub(super) type MappedAt = (FileIdentity, Option<VirtualAddress>);
 
 /// The files that a process mapped at the last check.
 #[derive(Debug)]
@@ -19,7 +22,7 @@ pub(super) struct LateFiles {
     looked: Instant,
     /// Empty until the first check. That check then plans everything once more, because the process may have
     /// mapped files between the plan and the attach.
-    files: HashSet<FileIdentity>,
+    files: HashSet<MappedAt>,
     is_due_now: bool,
 }
 
@@ -36,7 +39,7 @@ impl LateFiles {
     }
 
     /// Records the files that the process maps now. Returns whether any of them is new.
-    pub(super) fn take(&mut self, files: HashSet<FileIdentity>) -> bool {
+    pub(super) fn take(&mut self, files: HashSet<MappedAt>) -> bool {
         let has_new = !files.is_subset(&self.files);
         self.files = files;
         has_new

@@ -16,6 +16,9 @@ const APART: usize = 64;
 pub(super) struct Attached {
     /// The target of the sites, if all have the same.
     pub(super) target: Option<TargetIndex>,
+    /// The number of the function with targets for some callers alone, if these are the sites of one such
+    /// function.
+    pub(super) called: Option<u32>,
     /// Whether these are sites at which calls end.
     pub(super) is_of_exits: bool,
     pub(super) links: Attachment,
@@ -25,17 +28,19 @@ pub(super) struct Attached {
 #[derive(Clone, Debug)]
 pub(super) struct TargetSites {
     pub(super) target: Option<TargetIndex>,
+    /// As in [`Attached`].
+    pub(super) called: Option<u32>,
     pub(super) group: SiteGroup,
 }
 
 impl TargetSites {
     /// Sites that are not for one target alone.
     pub(super) fn of_all(group: SiteGroup) -> Self {
-        Self { target: None, group }
+        Self { target: None, called: None, group }
     }
 }
 
-/// Whether there are so few targets that each gets its own links.
-pub(super) fn are_apart(targets: impl Iterator<Item = TargetIndex>) -> bool {
-    targets.collect::<BTreeSet<_>>().len() <= APART
+/// Whether there are so few targets, or functions, that each gets its own links.
+pub(super) fn are_apart<T: Ord>(things: impl Iterator<Item = T>) -> bool {
+    things.collect::<BTreeSet<_>>().len() <= APART
 }

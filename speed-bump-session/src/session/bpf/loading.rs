@@ -128,7 +128,7 @@ pub(super) fn load(
     let mut state = State::new(doses, &settings, stop);
     limits.into_iter().flatten().for_each(|limit| state.warn(limit));
     let probes =
-        object.zip(engine).map(|(object, engine)| Probes::new(engine, object.capacity.sites, settings.times));
+        object.zip(engine).map(|(object, engine)| Probes::new(engine, &object.capacity, settings.times));
     Ok(Coverage {
         context: Context { is_timing: settings.times, new_targets: Vec::new(), state, resolver, settings },
         processes: Processes::default(),

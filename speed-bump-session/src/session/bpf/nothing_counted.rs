@@ -36,6 +36,13 @@ pub(super) fn explain_nothing(
     if report.targets.iter().any(|of| of.kind == TargetKind::Python && !of.functions.is_empty()) {
         causes.extend(numba(processes));
     }
+    if report.targets.iter().any(|of| of.caller.is_some() && !of.functions.is_empty()) {
+        causes.push(
+            "only others called them than `caller=` names (a tail call and an inlined function have the \
+             function around them as caller)"
+                .to_owned(),
+        );
+    }
     let native = report.targets.iter().any(|of| of.kind == TargetKind::Native && !of.functions.is_empty());
     causes.push(if native {
         "nothing called them, or the compiler has put their code into what calls them (inlining)".to_owned()

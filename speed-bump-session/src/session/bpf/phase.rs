@@ -14,7 +14,7 @@ use super::{
 use crate::{
     launch::{Coming, StoppedProgram},
     presence::Joining,
-    probe::plan::Plan,
+    probe::plan::{CallerCode, Plan},
     process::{Memory, Process},
     python::{entry_source::EntrySource, helper::Room},
     session::functions::FunctionRange,
@@ -73,6 +73,9 @@ pub(super) struct Covered {
     pub(super) image: Option<Memory>,
     /// The attached sites. We also attach them in the process's children.
     pub(super) groups: Vec<TargetSites>,
+    /// The code of the callers that native targets name, in the process's memory; `None` if no target needs
+    /// it.
+    pub(super) callers: Option<CallerCode>,
     /// The links. Dropping them detaches.
     pub(super) attachments: Vec<Attached>,
     /// The sites that the kernel refused.
@@ -182,12 +185,12 @@ impl Processes {
 
     /// The index of the process that the session covers next.
     pub(super) fn next_index(&self) -> u32 {
-        self.coverings
+        self.coverings.saturating_add(1)
     }
 
     /// Adds a covered process. If the process is new, it uses up the next index.
     pub(super) fn insert(&mut self, pid: Pid, covered: Covered) {
-        self.coverings = self.coverings.max(covered.index.saturating_add(1));
+        self.coverings = self.coverings.max(covered.index);
         self.phases.insert(pid, Phase::Covered(covered));
     }
 

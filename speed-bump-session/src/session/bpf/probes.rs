@@ -8,6 +8,7 @@ use std::{
 use speed_bump_abi::{NO_FUNCTION, PythonKey, SiteArguments};
 
 use super::{
+    callers::{Callers, functions, is_another_line, lines},
     context::Context,
     follower::{PythonFollower, Rooms},
     links::{Attached, TargetSites, are_apart},
@@ -19,12 +20,12 @@ use super::{
     window::Window,
 };
 use crate::{
-    engine::bpf::{BpfEngine, UprobeProgram},
+    engine::bpf::{BpfEngine, Capacity, UprobeProgram},
     presence::Presence,
     probe::{
         attach::{self, AttachError, AttachSite, RefusedSite, SiteGroup},
         file::FileId,
-        plan::{Plan, Timing},
+        plan::{CallerCode, Plan, Timing},
     },
     process::Process,
     session::{error::SessionError, functions::FunctionRange, state::State},
@@ -33,11 +34,16 @@ use crate::{
     units::Pid,
 };
 
+/// Sites with one program, of one file; and the target or the called function that they are for, if it is the
+/// only one.
+type GroupKey = (FileId, UprobeProgram, Option<TargetIndex>, Option<u32>);
+
 /// The engine `bpf` with its probe sites.
 pub(super) struct Probes {
     pub(super) engine: BpfEngine,
     sites: SiteTable,
     exits: Exits,
+    callers: Callers,
     /// Room that the followers of all processes share.
     room: Rooms,
     perf_maps: PerfMaps,
@@ -45,13 +51,14 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    /// Takes a loaded engine that has room for this many sites. `times` says whether the session times native
-    /// calls from the start, where possible.
-    pub(super) fn new(engine: BpfEngine, sites: u32, times: bool) -> Self {
+    /// Takes a loaded engine that has this capacity. `times` says whether the session times native calls from
+    /// the start, where possible.
+    pub(super) fn new(engine: BpfEngine, capacity: &Capacity, times: bool) -> Self {
         Self {
             engine,
-            sites: SiteTable::new(sites),
+            sites: SiteTable::new(capacity.sites),
             exits: Exits::new(times),
+            callers: Callers::new(capacity.called),
             room: Rooms::default(),
             perf_maps: PerfMaps::default(),
             locations: Locations::default(),
@@ -74,55 +81,127 @@ impl Probes {
             indices.push(context.state.doses().enter(&function.selected)?);
         }
         let apart = are_apart(plan.functions.iter().map(|function| function.selected.target));
-        let mut groups: BTreeMap<(FileId, UprobeProgram, Option<TargetIndex>), SiteGroup> = BTreeMap::new();
+        let of_callers = plan.sites.iter().filter(|site| site.caller.is_some());
+        let called_apart = are_apart(of_callers.map(|site| (site.file.id(), site.offset)));
+        let mut groups: BTreeMap<GroupKey, SiteGroup> = BTreeMap::new();
         let mut untimed = Vec::new();
-        for site in &plan.sites {
-            let function =
-                site.function.and_then(|position| indices.get(position).copied()).unwrap_or(NO_FUNCTION);
-            let (index, new) = self.sites.enter(site, function)?;
+        for (at, site) in plan.sites.iter().enumerate() {
+            let of = site.function.and_then(|position| plan.functions.get(position));
+            if let Some(function) = of {
+                context.note_entry(function.selected.target, function.entry, site.kind);
+            }
+            if is_another_line(plan, at) {
+                continue;
+            }
+            let mut entry = self.entry(plan, at, &indices)?;
+            let (index, new) = self.sites.enter(site, entry.function)?;
+            entry.index = index;
             if new {
                 let costs = costs(&context.resolver, &mut self.engine)?;
                 let arguments = SiteArguments {
-                    function,
+                    function: entry.function,
                     overhead_ns: overhead_ns(costs, site.kind),
                     way_ns: self.exits.remembered(index, way_ns(costs, site)),
                     stack_delta: site.stack_delta,
+                    callers: entry.callers(),
                     arguments: site.arguments,
                     ..SiteArguments::default()
                 };
                 self.engine.set_site(index, arguments)?;
             }
-            let of = site.function.and_then(|position| plan.functions.get(position));
-            if let Some(function) = of {
-                context.note_entry(function.selected.target, function.entry, site.kind);
-            }
-            let target = of.map(|function| function.selected.target).filter(|_| apart);
-            let mut add =
-                |program, sites: Vec<AttachSite>| {
-                    let group = groups.entry((site.file.id(), program, target)).or_insert_with(|| {
-                        SiteGroup { file: Arc::clone(&site.file), program, sites: Vec::new() }
-                    });
-                    group.sites.extend(sites);
-                };
+            let target = of.map(|function| function.selected.target);
+            let target = target.filter(|_| apart && entry.called.is_none());
+            let called = entry.called.filter(|_| called_apart);
+            let mut add = |program, sites: Vec<AttachSite>| {
+                let key = (site.file.id(), program, target, called);
+                let group = groups.entry(key).or_insert_with(|| SiteGroup {
+                    file: Arc::clone(&site.file),
+                    program,
+                    sites: Vec::new(),
+                });
+                group.sites.extend(sites);
+            };
             if let (true, Some(planned), Timing::Impossible(why)) = (new, of, &site.timing) {
                 untimed.push((&planned.selected, why.as_str()));
             }
             let at = AttachSite { offset: site.offset, semaphore: site.semaphore, site: index };
             add(site.program, vec![at]);
-            if let Some(planned) = of {
-                let entry = EntrySite { planned: site, index, function, selected: &planned.selected };
-                let exits = self.exits.enter(&entry, &mut self.sites, &mut self.engine, &context.resolver)?;
-                if !exits.is_empty() {
-                    add(UprobeProgram::SiteLeft, exits);
-                }
+            let exits = self.exits.enter(&entry, &mut self.sites, &mut self.engine, &context.resolver)?;
+            if !exits.is_empty() {
+                add(UprobeProgram::SiteLeft, exits);
             }
         }
         // For earlier processes, we told the user before the session began.
         if is_late {
             not_timed(untimed.into_iter()).into_iter().for_each(|text| context.warn(text));
         }
-        let sites = groups.into_iter().map(|((.., target), group)| TargetSites { target, group });
+        let sites =
+            groups.into_iter().map(|((.., target, called), group)| TargetSites { target, called, group });
         Ok(sites.collect())
+    }
+
+    /// Returns what calls at a site of a plan count as. `indices` are those of the plan's functions.
+    fn entry<'a>(
+        &mut self,
+        plan: &'a Plan,
+        at: usize,
+        indices: &[u32],
+    ) -> Result<EntrySite<'a>, SessionError> {
+        let planned = plan.sites.get(at).ok_or(SessionError::WithoutProbes)?;
+        let selected = planned.function.and_then(|position| plan.functions.get(position));
+        let selected = selected.map(|function| &function.selected);
+        let function = planned.function.and_then(|position| indices.get(position).copied());
+        let entry = EntrySite {
+            planned,
+            index: 0,
+            function: function.unwrap_or(NO_FUNCTION),
+            functions: function.into_iter().collect(),
+            called: None,
+            selected,
+        };
+        if planned.caller.is_none() {
+            // Its target is for all calls now: none may count twice.
+            self.callers.retire(planned, self.engine.callers())?;
+            return Ok(entry);
+        }
+        let lines = lines(plan, at, indices);
+        let called = self.callers.enter(planned, lines, self.engine.callers())?;
+        Ok(EntrySite { function: NO_FUNCTION, functions: functions(&lines), called: Some(called), ..entry })
+    }
+
+    /// Sets the code of the callers that native targets name, in the process with this PID and index. `None`:
+    /// no target needs it.
+    ///
+    /// # Errors
+    /// There is no room for them.
+    pub(super) fn set_callers(
+        &mut self,
+        process: (Pid, u32),
+        callers: Option<&CallerCode>,
+    ) -> Result<(), SessionError> {
+        match callers {
+            Some(callers) => self.callers.set(process, &callers.ranges, self.engine.callers()),
+            None => {
+                self.callers.remove(process.0, self.engine.callers());
+                Ok(())
+            }
+        }
+    }
+
+    /// Notes that targets are about to change.
+    pub(super) fn begin_change(&mut self) {
+        self.callers.begin_change();
+    }
+
+    /// Notes that targets have changed. Removes the probes of functions that only had targets for some
+    /// callers, and now have no target.
+    pub(super) fn end_change(&mut self, processes: &mut Processes) {
+        let unselected = self.callers.end_change(self.engine.callers());
+        let is_left = |called: Option<u32>| called.is_none_or(|called| !unselected.contains(&called));
+        for (_, covered) in processes.iter_mut().filter(|_| !unselected.is_empty()) {
+            covered.attachments.retain(|attached| is_left(attached.called));
+            covered.groups.retain(|sites| is_left(sites.called));
+        }
     }
 
     /// The probe on a helper's stub. This probe serves a range of functions.
@@ -174,18 +253,18 @@ impl Probes {
         window: &Window,
     ) -> Result<(Vec<Attached>, Vec<RefusedSite>), AttachError> {
         // Attaches exits first, so that we see the end of every counted call.
-        let mut by_target: BTreeMap<(Option<TargetIndex>, bool), Vec<SiteGroup>> = BTreeMap::new();
-        for TargetSites { target, group } in sites {
+        let mut by_target: BTreeMap<_, Vec<SiteGroup>> = BTreeMap::new();
+        for TargetSites { target, called, group } in sites {
             let is_exits = group.program == UprobeProgram::SiteLeft;
             if !is_exits || self.exits.are_attached() {
-                by_target.entry((*target, !is_exits)).or_default().push(group.clone());
+                by_target.entry((*target, *called, !is_exits)).or_default().push(group.clone());
             }
         }
         let (mut all, mut refused) = (Vec::new(), Vec::new());
-        for ((target, is_entries), groups) in by_target {
+        for ((target, called, is_entries), groups) in by_target {
             let (links, of_these) =
                 attach::attach(&self.engine, pid, process, &groups, &|| window.came_round())?;
-            all.push(Attached { target, is_of_exits: !is_entries, links });
+            all.push(Attached { target, called, is_of_exits: !is_entries, links });
             refused.extend(of_these);
         }
         Ok((all, refused))
@@ -225,6 +304,7 @@ impl Probes {
 
     /// From now on, the programs no longer announce forks and execs of a process.
     pub(super) fn untrack(&mut self, pid: Pid) {
+        self.callers.remove(pid, self.engine.callers());
         if let Err(error) = self.engine.untrack(pid) {
             tracing::debug!("cannot untrack process {pid}: {error}");
         }

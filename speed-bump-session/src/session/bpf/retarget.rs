@@ -49,10 +49,14 @@ pub(super) fn retarget(change: &TargetChange, coverage: &mut Coverage) -> Result
             covered.late_files.look_anew();
         }
     }
+    if let Some(probes) = &mut coverage.engines.probes {
+        probes.begin_change();
+    }
     setting.uncovered = cover_anew(coverage);
     coverage.context.new_targets.clear();
     let Coverage { context, processes, engines } = coverage;
     if let Some(probes) = &mut engines.probes {
+        probes.end_change(processes);
         probes.judge_anew(processes, context);
     }
     Ok(setting)
@@ -93,14 +97,20 @@ fn check_change(
             target.pattern
         )));
     }
-    if let Some(target) = change.add.iter().find(|target| target.caller.is_some())
-        && (!is_python(&target) || has_follower)
-    {
+    let is_unseen = |target: &&Target| match target.kind {
+        TargetKind::Python => has_follower,
+        TargetKind::Usdt => true,
+        TargetKind::Native => false,
+    };
+    let mut with_caller = change.add.iter().filter(|target| target.caller.is_some());
+    if let Some(target) = with_caller.find(is_unseen) {
         return Err(SessionError::Retarget(format!(
-            "`{}` is for some callers alone (`caller=`): only the helper sees who calls a Python function",
+            "`{}` is for some callers alone (`caller=`): who calls is known of native functions, and of \
+             Python functions that the helper sees",
             target.pattern_and_caller()
         )));
     }
+    targets.check_native_callers().map_err(|error| SessionError::Retarget(error.to_string()))?;
     if engines.helpers.setup().is_none() {
         return Ok(None);
     }

@@ -36,7 +36,7 @@ pub(super) fn check(
             why.map(|why| format!(": {why}")).or_else(|| unknown.clone()).unwrap_or_default()
         ));
     }
-    let without_caller = context.without_caller().into_iter();
+    let without_caller = context.without_caller(TargetKind::Python).into_iter();
     missing.extend(without_caller.map(|text| format!("{text} among those that are loaded now")));
     if context.settings.strict && !missing.is_empty() {
         missing.extend(helpers.unlisted().into_iter().map(str::to_owned));
@@ -64,9 +64,13 @@ pub(super) fn tell_unselected(report: &SessionReport, context: &mut Context) {
             format!("line {}: `{}` selected nothing among {among}", target.line, target.text)
         })
         .collect();
-    let without_caller = context.without_caller().into_iter();
-    let without_caller =
-        without_caller.map(|text| format!("{text} among the Python functions that were loaded"));
+    let without_caller = [
+        (TargetKind::Python, "the Python functions that were loaded"),
+        (TargetKind::Native, "the files that were mapped"),
+    ];
+    let without_caller = without_caller.into_iter().flat_map(|(kind, among)| {
+        context.without_caller(kind).into_iter().map(move |text| format!("{text} among {among}"))
+    });
     for text in missing.into_iter().chain(without_caller.collect::<Vec<_>>()) {
         context.warn(text);
     }

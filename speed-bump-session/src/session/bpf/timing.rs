@@ -51,7 +51,7 @@ enum TimingPhase {
 struct Ended {
     /// The index of the site where the function's calls begin.
     entry: u32,
-    function: u32,
+    functions: Vec<u32>,
     selected: Arc<SelectedFunction>,
 }
 
@@ -59,8 +59,21 @@ struct Ended {
 pub(super) struct EntrySite<'a> {
     pub(super) planned: &'a PlannedSite,
     pub(super) index: u32,
+    /// The function that its calls count as; [`NO_FUNCTION`](speed_bump_abi::NO_FUNCTION) where each call
+    /// tells.
     pub(super) function: u32,
-    pub(super) selected: &'a SelectedFunction,
+    /// All functions that its calls may count as, if they are known.
+    pub(super) functions: Vec<u32>,
+    /// The number of a function with targets for some callers alone.
+    pub(super) called: Option<u32>,
+    pub(super) selected: Option<&'a SelectedFunction>,
+}
+
+impl EntrySite<'_> {
+    /// The value of [`SiteArguments::callers`].
+    pub(super) fn callers(&self) -> u32 {
+        self.called.map_or(0, |called| called.saturating_add(1))
+    }
 }
 
 impl Exits {
@@ -130,11 +143,15 @@ impl Exits {
         resolver: &Resolver,
     ) -> Result<Vec<AttachSite>, SessionError> {
         let exits = entry.planned.timing.exits();
-        if exits.is_empty() {
-            return Ok(Vec::new());
-        }
+        let Some(selected) = entry.selected.filter(|_| !exits.is_empty()) else { return Ok(Vec::new()) };
         let function = entry.function;
-        let selected = Arc::new(entry.selected.clone());
+        let selected = Arc::new(selected.clone());
+        // A target for other callers may be new at a function that is known.
+        for function in &entry.functions {
+            if self.functions.insert(*function) && self.phase == TimingPhase::On {
+                engine.functions().times().set_timed(*function, true);
+            }
+        }
         let mut of_calls = Vec::with_capacity(exits.len());
         for exit in exits {
             let key = SiteKey {
@@ -150,15 +167,12 @@ impl Exits {
                     function,
                     overhead_ns: overhead_ns(costs(resolver, engine)?, exit.kind),
                     condition: exit.condition.to_bits(),
+                    callers: entry.callers(),
                     ..SiteArguments::default()
                 };
                 engine.set_site(index, arguments)?;
-                let selected = Arc::clone(&selected);
-                self.ended.insert(index, Ended { entry: entry.index, function, selected });
-                self.functions.insert(function);
-                if self.phase == TimingPhase::On {
-                    engine.functions().times().set_timed(function, true);
-                }
+                let (selected, functions) = (Arc::clone(&selected), entry.functions.clone());
+                self.ended.insert(index, Ended { entry: entry.index, functions, selected });
             }
             of_calls.push(AttachSite { offset: exit.offset, semaphore: None, site: index });
         }
@@ -172,10 +186,12 @@ impl Exits {
         refused: &RefusedSite,
         engine: &mut BpfEngine,
     ) -> Option<Vec<String>> {
-        let Ended { entry, function, selected } = self.ended.get(&refused.site.site)?;
+        let Ended { entry, functions, selected } = self.ended.get(&refused.site.site)?;
         self.entries.remove(entry);
-        self.functions.remove(function);
-        engine.functions().times().set_timed(*function, false);
+        for function in functions {
+            self.functions.remove(function);
+            engine.functions().times().set_timed(*function, false);
+        }
         let told = engine
             .site(*entry)
             .and_then(|arguments| engine.set_site(*entry, SiteArguments { way_ns: 0, ..arguments }));

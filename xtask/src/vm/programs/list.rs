@@ -4,7 +4,7 @@ use super::{Engine, Program};
 
 /// The tool's main paths, each with the real kernel, as far as time permits: a session takes seconds here.
 /// Tests of the tool's own code run on the host.
-pub(in crate::vm) const PROGRAMS: [Program; 24] = [
+pub(in crate::vm) const PROGRAMS: [Program; 25] = [
     Program {
         area: "native",
         name: "native_functions",
@@ -34,6 +34,17 @@ pub(in crate::vm) const PROGRAMS: [Program; 24] = [
             "a_function_is_timed_by_whichever_way_it_is_left",
             "calls_that_longjmp_leaves_are_left_out_and_the_others_are_not",
             "threads_and_children_have_calls_of_their_own",
+        ],
+        engine: Engine::Bpf,
+    },
+    Program {
+        area: "native",
+        name: "native_callers",
+        tests: &[
+            "the_first_line_with_a_caller_takes_the_call",
+            "other_calls_are_neither_counted_nor_delayed",
+            "processes_and_their_children_have_callers_at_addresses_of_their_own",
+            "calls_are_timed_by_caller",
         ],
         engine: Engine::Bpf,
     },

@@ -14,7 +14,7 @@ fn at(address: u64, size: u64, text: &str) -> FunctionSymbol {
 }
 
 fn refused(text: &str, refusal: Refusal) -> RefusedSymbol {
-    RefusedSymbol { name: name(text), refusal }
+    RefusedSymbol { name: name(text), refusal, part: None }
 }
 
 #[test]

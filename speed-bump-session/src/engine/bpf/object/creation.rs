@@ -55,8 +55,8 @@ pub(super) struct MapSettings {
 impl MapSettings {
     pub(super) fn new(capacity: Capacity, offsets: &TaskOffsets, hold: Hold, may_sleep: bool) -> Self {
         let timed = capacity.timed_functions();
-        let Capacity { policies, sites, functions, histograms, times, bound, trampolines, python_usdt } =
-            capacity;
+        let Capacity { policies, sites, functions, histograms, times, bound, .. } = capacity;
+        let Capacity { called, trampolines, python_usdt, .. } = capacity;
         let mut entries = vec![
             (maps::POLICIES, policies.max(1).saturating_mul(Policy::ROWS)),
             (maps::COUNTERS, policies.max(1)),
@@ -65,6 +65,7 @@ impl MapSettings {
             (maps::STATS, functions.max(1).saturating_mul(processors())),
             (maps::HISTOGRAMS, histograms.max(1)),
             (maps::TIMES, timed),
+            (maps::CALLER_LINES, called.max(1)),
             (maps::TRAMPOLINES, trampolines.max(1)),
         ];
         if times {
