@@ -76,7 +76,7 @@ pub struct Coldness {
 pub struct ColdSegment {
     /// How much longer the look-ups take from its beginning to its end, in ns.
     pub length_ns: u32,
-    /// What the trap costs more for each ns of that; [`Coldness::ONE`] is 1.
+    /// How much more the trap costs for each ns of that; [`Coldness::ONE`] is 1.
     pub factor: u32,
 }
 
@@ -99,7 +99,7 @@ impl Coldness {
     /// Pieces of the line.
     pub const SEGMENTS: usize = 3;
 
-    /// What a trap costs more than a warm one, in ns, if the look-ups or the walk took `took_ns`.
+    /// How much more a trap costs than a warm one, in ns, if the look-ups or the walk took `took_ns`.
     #[inline(always)]
     pub fn more_ns(&self, took_ns: u64) -> u64 {
         let mut left = took_ns.saturating_sub(self.warm_ns as u64);
@@ -146,8 +146,8 @@ impl Telltale {
     pub const LINES: usize = 16;
     /// Words of a cache line.
     pub const WORDS: usize = 8;
-    /// From one line to the next that is walked, modulo [`Telltale::LINES`]: prime to it, and no prefetcher's
-    /// step.
+    /// The step from one line to the next of a walk, modulo [`Telltale::LINES`]: prime to it, and not one
+    /// that a prefetcher expects.
     pub const STEP: usize = 7;
 }
 

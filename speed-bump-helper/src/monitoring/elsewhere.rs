@@ -38,7 +38,7 @@ use crate::{
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// How often in a row an interpreter had no `sys.monitoring`: one that starts has none yet.
 static WITHOUT: AtomicU32 = AtomicU32::new(0);
-/// The limit for that: importing `site` makes some hundred calls.
+/// From this many times in a row on, we give up. Importing `site` makes some hundred calls.
 const MAX_WITHOUT: u32 = 100_000;
 
 /// Wants calls reported from here on. `false`: they cannot be.

@@ -17,8 +17,8 @@ use core::{
 
 use super::{gil::Python, object::Object, object::Owned};
 
-/// How many bytes of `_PyRuntime` (3.8) or of an interpreter's state (later) we search for that pointer: less
-/// than the structure has, and more than the offset of the pointer.
+/// How many bytes of `_PyRuntime` (3.8) or of an interpreter's state (later) we search for the pointer to the
+/// first generation: less than the structure has, and more than the offset of the pointer.
 const SEARCHED_RUNTIME_38: usize = 640;
 const SEARCHED_INTERPRETER: usize = 1024;
 const SEARCHED_INTERPRETER_313: usize = 8192;
@@ -26,11 +26,11 @@ const SEARCHED_INTERPRETER_313: usize = 8192;
 const GENERATION: usize = 24;
 /// How many generations come before the pointer to the first of them.
 const GENERATIONS: usize = 3;
-/// Bytes between them and the pointer: later releases of 3.13 align only the pointer.
+/// Bytes between these generations and the pointer: later releases of 3.13 align only the pointer.
 const GAPS: [usize; 2] = [0, 4];
 /// Bytes of a `PyGC_Head`, which lies right before an object.
 const HEAD: usize = 16;
-/// Bits of its second word that do not belong to the address (`_PyGC_PREV_MASK`).
+/// Bits of the second word of a `PyGC_Head` that do not belong to the address (`_PyGC_PREV_MASK`).
 const FLAGS: usize = 3;
 
 /// The head of a chain that was followed to its end and had the expected number of objects.

@@ -46,7 +46,7 @@ pub(crate) struct Locked {
 }
 
 impl Interpreters {
-    /// Finds it. `None`: it is not certain where it is.
+    /// Finds the list. `None`: it is not certain where the list is.
     pub(crate) fn find(api: &'static Api) -> Option<Self> {
         if let Some(words) = NonNull::new(FOUND.load(Ordering::Acquire)) {
             return Some(Self { api, words });

@@ -13,7 +13,7 @@ pub enum Limit {
     Count(usize),
     /// This share of all functions, from the first one on.
     Share(f64),
-    /// Those whose standard name the expression matches.
+    /// The functions whose standard name the expression matches.
     Matching(Box<Regex>, String),
 }
 

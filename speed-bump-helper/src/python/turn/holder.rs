@@ -11,7 +11,7 @@ use core::{
 
 use crate::python::api::Api;
 
-/// Who has it.
+/// Who has the GIL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     Free,
@@ -28,7 +28,7 @@ const LARGEST: usize = 4 << 20;
 /// Words of `_Py_DebugOffsets` that we read.
 const DESCRIBED: usize = 20;
 
-/// `None`: the holder is unknown, or there is no GIL.
+/// Finds who has the GIL. `None`: that is unknown, or there is no GIL.
 pub(super) fn holder(api: &Api) -> Option<Holder> {
     if api.version.free_threaded {
         return None;
@@ -69,7 +69,8 @@ fn places(api: &Api) -> Option<(&'static AtomicUsize, &'static AtomicI32)> {
     })
 }
 
-/// The offsets of both in the interpreter, as CPython exports them (Include/internal/pycore_debug_offsets.h).
+/// The offsets of the two [`places`] in the interpreter, as CPython exports them
+/// (Include/internal/pycore_debug_offsets.h).
 fn described(api: &Api) -> Option<(usize, usize)> {
     let runtime = api.library.symbol(c"_PyRuntime")?.cast::<[u64; DESCRIBED]>();
     // SAFETY: `_PyRuntime` begins with these offsets, which are larger than that and never written.
