@@ -1,6 +1,6 @@
 //! Functions: how a call names one, and what is counted of it.
 
-/// A function that a target selected, or a place for one: which policy it has.
+/// The policy of a function that a target selected, or of a place for such a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct FunctionEntry {

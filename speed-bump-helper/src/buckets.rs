@@ -110,7 +110,7 @@ impl Slot {
         if bound.left_in(self.bucket(), now) != 0 || !self.lock(key) {
             return false;
         }
-        // Its thread may have used it in the meantime.
+        // The thread of the slot may have used the bucket in the meantime.
         if bound.left_in(self.bucket(), now) != 0 {
             self.key.store(key, Ordering::Release);
             return false;
@@ -174,7 +174,7 @@ mod tests {
         assert!((7_000..7_100).all(|thread| have_room(thread, 0)));
     }
 
-    /// Many threads share two groups, so that they take slots from each other that have leaked empty.
+    /// Many threads share two groups, so that a thread takes slots of others whose buckets have leaked empty.
     #[test]
     fn threads_at_the_same_time_get_no_more_than_their_shares() {
         const THREADS: usize = 4;

@@ -29,16 +29,17 @@ use crate::{
 /// After this long a spinning thread gives up the interpreter's lock, as Python code does when another thread
 /// asks for it (`sys.getswitchinterval`, 5 ms unless the program changes it), in ns.
 const SWITCH_INTERVAL_NS: u64 = 5_000_000;
-/// The same in builds without the lock: other threads may wait until all threads stop, for a garbage
-/// collection for example. Python code stops between two instructions.
+/// In builds without the lock, after this long a spinning thread lets others stop it, in ns: they may wait
+/// until all threads stop, for a garbage collection for example. Python code stops between two instructions.
 const STOPS_INTERVAL_NS: u64 = 50_000;
-/// How long the thread gives it up, in ns: long enough for a waiting thread to wake up. Otherwise this thread
-/// would take the lock back each time.
+/// How long the thread gives the lock up, in ns: long enough for a waiting thread to wake up. Otherwise this
+/// thread would take the lock back each time.
 const GIVEN_UP_NS: u32 = 100_000;
-/// With less than this left of a spin, the thread keeps the lock: coming back may take a little longer.
+/// With less than this left of a spin, in ns, the thread keeps the lock: taking it back may take a little
+/// longer.
 const NOT_GIVEN_UP_NS: u64 = 1_000_000;
-/// With less than this left of a spin, it does not execute the processor's pause instruction, which takes
-/// long.
+/// With less than this left of a spin, in ns, the thread does not execute the processor's pause instruction,
+/// which takes long.
 const LAST_NS: u64 = 500;
 /// The longest time for the round trip that we accept. A longer one was interrupted.
 const LONGEST_ROUND_TRIP_NS: u64 = 1_000;
@@ -57,7 +58,7 @@ static AT_ONCE: AtomicU32 = AtomicU32::new(AT_ONCE_AFTER_DELAY);
 /// After this many calls in a row without a delay, we expect that the next one has no delay either.
 const AT_ONCE_AFTER_DELAY: u32 = 64;
 
-/// What the clock has shown of windows, in its units.
+/// Times of windows that a reading of the clock has already passed, in units of the clock.
 struct Known {
     /// The start of a window that has started.
     begun: AtomicU64,
@@ -217,7 +218,7 @@ fn control(block: Block) -> Control {
     Control::from_words(words.each_ref().map(|word| word.load(Ordering::Relaxed)))
 }
 
-/// The row in force. If the loader has switched meanwhile, the new one.
+/// The row in force. If the loader switches rows meanwhile, this returns the new row.
 #[inline]
 fn in_force(block: Block, delays: BlockDelays, number: u32) -> Option<Policy> {
     let generation = &block.head().control[Control::GENERATION];

@@ -109,7 +109,7 @@ pub(crate) fn rejudge(python: Python<'_>) -> Result<(), Fault> {
     first_sight::prepare(python)
 }
 
-/// Call it after all code was judged again.
+/// Must be called after all code was judged again.
 ///
 /// # Errors
 /// [`Failure::Python`].

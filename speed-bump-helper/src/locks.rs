@@ -25,8 +25,8 @@ pub(crate) fn may_be_several() -> bool {
     SEVERAL.load(Ordering::Relaxed) || Api::found().is_some_and(|api| api.version.free_threaded)
 }
 
-/// Call it before calls of another interpreter are reported: from here on several threads may. `false`: the
-/// interpreter is not there.
+/// Must be called before calls of another interpreter are reported: from here on, several threads may run
+/// Python code. `false`: the interpreter is not there.
 pub(crate) fn expect_several(api: &'static Api) -> bool {
     if SEVERAL.load(Ordering::Relaxed) {
         return true;

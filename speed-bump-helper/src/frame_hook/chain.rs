@@ -24,9 +24,9 @@ use crate::python::{
 
 /// The other tool's hook. Null: there is none.
 static CHAINED: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-/// The frames that were last passed on to it and are still being evaluated, each with the thread that passed
-/// it on: room for as many threads as usually run Python. Only a thread that holds the GIL reads and writes
-/// this.
+/// The frames that were last passed on to the other tool's hook and are still being evaluated, each with the
+/// thread that passed it on: room for as many threads as usually run Python. Only a thread that holds the GIL
+/// reads and writes this.
 static PASSED_ON: [PassedOn; 64] = [const { PassedOn::none() }; 64];
 /// Whether a frame was ever passed on.
 static ANY_PASSED_ON: AtomicBool = AtomicBool::new(false);

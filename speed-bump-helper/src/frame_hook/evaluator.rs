@@ -70,8 +70,8 @@ pub(crate) fn prepare(python: Python<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Searches again, after [`prepare`], for the place where 3.8 stores it. Returns whether it is known. The
-/// main interpreter must exist.
+/// Searches again, after [`prepare`], for the place where 3.8 stores the evaluator. Returns whether the place
+/// is known. The main interpreter must exist.
 pub(crate) fn search_again(api: &Api) -> bool {
     if OFFSET.load(Ordering::Acquire) == 0 {
         // SAFETY: needs nothing.
@@ -119,7 +119,7 @@ pub(crate) unsafe fn place<'i>(interpreter: NonNull<Interpreter>) -> Option<&'i 
 }
 
 /// Makes an interpreter that uses the default evaluator use another one; its threads find it at the next
-/// call. Returns whether it is used.
+/// call. Returns whether the interpreter uses the other one now.
 pub(crate) fn replace_default(place: &AtomicPtr<c_void>, evaluator: Address) -> bool {
     [ptr::null_mut(), default()]
         .into_iter()

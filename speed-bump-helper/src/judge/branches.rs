@@ -1,4 +1,4 @@
-//! Functions whose targets are for some callers alone (`caller=`): which of its targets a call counts for.
+//! Functions whose targets are for some callers alone (`caller=`): which of the targets a call counts for.
 //!
 //! Such a function has a number for each of these targets, in the order of the file, up to the first that is
 //! for all callers. The block chains them ([`Branch`](speed_bump_abi::control_block::Branch)). A caller keeps

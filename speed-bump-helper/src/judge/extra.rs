@@ -72,7 +72,7 @@ pub(super) fn read(place: Place, code: Code<'_>) -> u64 {
     extra as u64
 }
 
-/// The same if `co_extra` is at this offset.
+/// The number, if `co_extra` is at this offset; 0 if there is none.
 ///
 /// # Safety
 /// A living code object, whose `co_extra` lies there; the GIL is held.

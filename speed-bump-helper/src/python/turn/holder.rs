@@ -23,7 +23,7 @@ pub(super) enum Holder {
 const GIL_312: usize = 384;
 const LAST_HOLDER: usize = 8;
 const LOCKED: usize = 16;
-/// A GIL lies in the interpreter that owns it. No interpreter is larger.
+/// A GIL lies in the interpreter that owns it. No interpreter is larger than this.
 const LARGEST: usize = 4 << 20;
 /// Words of `_Py_DebugOffsets` that we read.
 const DESCRIBED: usize = 20;
@@ -63,7 +63,7 @@ fn places(api: &Api) -> Option<(&'static AtomicUsize, &'static AtomicI32)> {
     let fits = last_holder.is_multiple_of(8)
         && locked == last_holder.checked_add(LOCKED - LAST_HOLDER)?
         && locked < LARGEST;
-    // SAFETY: in the interpreter, aligned, and it exists for as long.
+    // SAFETY: in the interpreter, aligned; the interpreter exists until Python is finalized.
     fits.then(|| unsafe {
         (interpreter.add(last_holder).cast().as_ref(), interpreter.add(locked).cast().as_ref())
     })
