@@ -186,11 +186,11 @@ fn next(turns: &Turns, alone: bool) -> u64 {
     }
 }
 
-/// Whether the window is open. Does not read the clock where the answer is known. Whether the doses have
-/// expired is then checked before a delay.
+/// Whether the window is open. Does not read the clock if the answer is known without it. In that case we
+/// check before a delay whether the doses have expired.
 #[inline]
 fn is_open(control: &Control, known: &Known, heard: impl FnOnce() -> u64) -> bool {
-    // Stopped, starts only after the doses expire, or over.
+    // The window is stopped, over, or starts only after the doses expire.
     let is_closed = control.stop != 0
         || control.start_ns >= control.expires_ns
         || control.end_ns == known.ended.load(Ordering::Relaxed);
@@ -321,7 +321,7 @@ struct Pause {
     has_lock: bool,
     /// Time between two pauses, in units of the clock.
     interval: u64,
-    /// No pause with fewer units left than this.
+    /// With fewer units left than this, there is no pause.
     not_within: u64,
 }
 

@@ -83,7 +83,7 @@ fn calls_that_were_unwound_are_dropped_when_others_begin_or_end_above_them() {
     let entered = enter(&mut calls, 5, 800, 50);
     assert_eq!((entered.dropped, entered.position), (2, Some(1)));
     assert_eq!(leave(&mut calls, 5, 800, 60), Some((10, 10)));
-    // And again, to its end. What 3 took is still not its own.
+    // Now 1 ends while 2 is in progress. The time of 3 is still not its own.
     enter(&mut calls, 2, 800, 70);
     let (left, dropped) = calls.leave::<Plain>(PROCESS, 1, 900, 100);
     assert_eq!((left, dropped), (Some(Left { own_ns: 80, cumulative_ns: 100 }), 1));

@@ -122,9 +122,9 @@ mod tests {
     fn units_that_take_less_time_with_delays_never_make_a_function_one_that_does_not_matter() {
         assert_eq!(verdict(-1.0, 0.1, Some(0.2)), Some(Verdict::Faster));
         assert_eq!(verdict(-1.0, 0.1, None), Some(Verdict::Faster));
-        // As much as would matter, though less than the threshold.
+        // The share would be large enough to matter, although it is less than the threshold.
         assert_eq!(verdict(-0.08, 0.015, Some(0.4)), Some(Verdict::Faster));
-        // Likely so, and not sure yet.
+        // This is likely, and not sure yet.
         assert_eq!(verdict(-0.08, 0.03, Some(0.4)), None);
         // Too little for anything.
         assert_eq!(verdict(-0.05, 0.01, None), Some(Verdict::DoesNot));

@@ -108,13 +108,13 @@ fn was_tried(curve: &Curve, delay_ns: f64) -> bool {
     curve.doses.last().is_some_and(|dose| dose.delay_ns > TRIED * delay_ns)
 }
 
-/// Whether a part of the longest delay shows for sure: a longer one says nothing more.
+/// Whether it is sure that a part of the longest delay shows: a longer delay tells nothing more.
 fn shows(curve: &Curve) -> bool {
     curve.doses.last().is_some_and(|dose| dose.shows(PART_OF_DELAY))
 }
 
-/// The arms with a verdict whose delays show only in part, and those whose delays are hidden. Where all of a
-/// delay shows, a longer one says nothing new.
+/// The arms with a verdict whose delays show only in part, and those whose delays are hidden. If all of a
+/// delay shows, a longer one tells nothing new.
 fn of_interest(replayed: &Replayed) -> Vec<usize> {
     let found = || replayed.design.found().iter().enumerate();
     let with = |verdict: Verdict| {
