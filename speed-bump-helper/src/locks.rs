@@ -1,7 +1,7 @@
 //! Whether one thread at a time runs Python code in this process.
 //!
 //! That is not so in builds without a GIL. From 3.12 on an interpreter may also have a GIL of its own (PEP
-//! 684). CPython does not export which ones do, so we assume it of all but the main one.
+//! 684). CPython does not export which ones do, so we assume that all but the main one do.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,7 +31,7 @@ pub(crate) fn expect_several(api: &'static Api) -> bool {
     if SEVERAL.load(Ordering::Relaxed) {
         return true;
     }
-    // So that no thread relies on being alone at this moment.
+    // We hold the GIL, so that no thread relies on being alone at this moment.
     let gil = Gil::take(api);
     if gil.is_some() {
         SEVERAL.store(true, Ordering::Relaxed);

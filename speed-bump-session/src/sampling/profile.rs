@@ -241,8 +241,8 @@ impl Profile {
         share(unseen.sum(), ticks.values().sum())
     }
 
-    /// The same share if there is no clock: the time of processes without any stack, as a share of the time
-    /// of all processes with an interpreter. A thread without a stack may simply not execute Python.
+    /// That share if there is no clock: the time of processes without any stack, as a share of the time of
+    /// all processes with an interpreter. A thread without a stack may simply not execute Python.
     fn unseen_time(&self) -> Option<f64> {
         let (mut unseen, mut all) = (0, 0);
         for (of, seen) in self.threads.iter().filter(|(of, _)| self.interpreters.contains_key(&of.process)) {
