@@ -40,7 +40,7 @@ const MAX_NS: u64 = 4_500;
 /// delay. An interrupt of some microseconds looks like cold caches, but leaves most of them warm.
 const GAP_PARTS: u64 = 128;
 
-/// What we know before a call, in ticks of the counter. They fill one cache line, since they may be cold
+/// What we know before a call, in ticks of the counter. They lie in one cache line, since they may be cold
 /// themselves.
 #[repr(C, align(64))]
 struct Caches {
