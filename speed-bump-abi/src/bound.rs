@@ -6,8 +6,8 @@
 //! not delayed. So in any stretch of time, the delays of a thread take at most the share of the stretch, plus
 //! the share of one window. No delay is longer than the share of a window.
 //!
-//! The helper and the BPF programs have buckets of their own: a thread that both delay, Python functions and
-//! native ones, may get twice as much.
+//! The helper and the BPF programs have buckets of their own: if both delay a thread, in Python functions and
+//! in native ones, it may get twice as much.
 //!
 //! A bucket counts delays as they are asked for: the thread's own time. A thread that is kept from running in
 //! a delay loses more, as it does anywhere else.
@@ -92,8 +92,8 @@ mod tests {
 
     const FIFTH: u64 = Bound::ONE / 5;
 
-    /// Which of these calls are delayed, one after the other; each begins so long after the delay of the last
-    /// one ended. With the time at which each begins, and its delay.
+    /// The delayed ones of these calls: when each begins, and its delay. A call is how long it begins after
+    /// the one before it has ended, and its delay.
     fn delayed(bound: Bound, calls: &[(u64, u64)]) -> Vec<(u64, u64)> {
         let (mut bucket, mut now, mut all) = (Bucket::default(), 1_000_000, vec![]);
         for (gap, delay) in calls {
@@ -107,7 +107,7 @@ mod tests {
         all
     }
 
-    /// What of these delays lies in a stretch of time.
+    /// How much of these delays lies in a stretch of time.
     fn within(delays: &[(u64, u64)], (from, to): (u64, u64)) -> u64 {
         let part = |(at, delay): &(u64, u64)| (at + delay).min(to).saturating_sub((*at).max(from));
         delays.iter().map(part).sum()

@@ -68,7 +68,7 @@ pub struct Left {
     pub cumulative_ns: u64,
 }
 
-/// What is done in each turn of a loop.
+/// The body of a loop.
 pub trait Turn {
     /// One turn, by its number. Returns whether it was the last.
     fn turn(&mut self, number: u32) -> bool;

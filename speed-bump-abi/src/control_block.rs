@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::{Control, Histogram};
 
-/// What the first eight bytes of a block are.
+/// The first eight bytes of a block.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"spdbump\0");
 /// The layout described here. A resident helper of another version is not reused.
 pub const VERSION: u32 = 13;
@@ -76,7 +76,7 @@ pub enum StubForm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Failure {
-    /// It did not.
+    /// The helper did not fail.
     None = 0,
     /// Not a block, or one of another version.
     BadBlock = 1,
@@ -203,7 +203,7 @@ pub enum Handling {
     Theirs = 2,
 }
 
-/// How long a heartbeat may stand still until a spin in flight ends, in ns: the loader is gone.
+/// If the heartbeat stands still for this long, in ns, a spin in flight ends: the loader is gone.
 pub const SPIN_WITHOUT_LOADER_NS: u64 = 1_000_000_000;
 
 /// Bytes of [`ControlBlock::failure_text`].
@@ -239,7 +239,7 @@ pub struct ControlBlock {
     pub heartbeat: AtomicU32,
     /// Where the [`FunctionRecord`]s are.
     pub functions_offset: AtomicU64,
-    /// How many there can be.
+    /// How many records of functions there can be.
     pub functions_capacity: AtomicU32,
     /// Slots of the index, a power of two; at least twice the capacity.
     pub index_slots: AtomicU32,
@@ -276,9 +276,9 @@ pub struct ControlBlock {
     /// Written by the helper: the address of its signal handler, once it has dealt with all of
     /// [`ControlBlock::signals`].
     pub handler: AtomicU64,
-    /// 1: no signal of the session is on its way, and none will be sent: the helper gives them back when it
-    /// leaves. As long as it is 0, the helper's handlers stay, except that of [`HARMLESS_SIGNAL`]: any other
-    /// signal without a handler ends the process.
+    /// 1: no signal of the session is on its way, and none will be sent: the helper gives the signals back
+    /// when it leaves. As long as it is 0, the helper's handlers stay, except that of [`HARMLESS_SIGNAL`]:
+    /// any other signal without a handler ends the process.
     pub signals_over: AtomicU32,
     /// A [`Delays`].
     pub delays: AtomicU32,
@@ -320,14 +320,14 @@ pub struct ControlBlock {
     /// Written by the helper: the bits of the callers that targets name (`caller=`) and that it has found,
     /// that of caller 1 first.
     pub callers_found: AtomicU64,
-    /// How many rows there are, a power of two.
+    /// How many [`CallerRow`](crate::callers::CallerRow)s there are, a power of two.
     pub callers_capacity: AtomicU32,
     /// Written by the helper: bits of [`unlisted`].
     pub unlisted: AtomicU32,
     /// Written by the helper: the share of the time, in thousandths, in which another tool's frame evaluation
     /// hook was in the place of the helper's and did not call it.
     pub hook_missed: AtomicU32,
-    /// Which stretch of timed calls it is; 0: calls are not timed now. The loader may change it in a live
+    /// The number of the stretch of timed calls; 0: calls are not timed. The loader may change it in a live
     /// session, before the generation: the helper takes up both. Only where there are rows for times.
     pub timing: AtomicU32,
     /// The number of this block, which the helper passes to its stub ([`stub_target`](crate::stub_target)). A

@@ -1,6 +1,6 @@
 //! Functions: how a call names one, and what is counted of it.
 
-/// A function that a target selected, or a place for one: which policy it has.
+/// The policy of a function that a target selected, or of a place for such a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct FunctionEntry {
@@ -109,7 +109,7 @@ impl FunctionStats {
         [calls, delayed, requested_ns, delivered_ns, three, missed, ended_ns, bounded]
     }
 
-    /// The three that share a word.
+    /// The three fields that share a word.
     const fn split(word: u64) -> (u16, u16, u32) {
         if cfg!(target_endian = "little") {
             (word as u16, (word >> 16) as u16, (word >> 32) as u32)
@@ -139,7 +139,7 @@ impl FunctionStats {
 }
 
 impl core::ops::AddAssign for FunctionStats {
-    /// Adds up what is a sum.
+    /// Adds up the fields that are sums.
     fn add_assign(&mut self, other: Self) {
         // The process can write to the memory of the helper's counts, so they may be any numbers.
         self.calls = self.calls.saturating_add(other.calls);

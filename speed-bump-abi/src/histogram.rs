@@ -1,17 +1,17 @@
 //! How long calls were delayed, as a histogram for each function: from it come the median and the share of
 //! interrupted spins.
 //!
-//! What is counted is by how much a delay exceeded its request, as a part of the request. So the buckets are
+//! A delay is counted by how much it exceeded its request, as a part of the request. So the buckets are
 //! finest where delays are as they should be; they fit delays of 100 ns and of 10 s alike; and histograms of
 //! several processors, functions and doses add up. The buckets are linear up to a sixteenth of the request,
 //! and then log-linear, sixteen to a doubling: a median up to twice the request is right within 1.6 %, up to
 //! one and a half times within 1 %, and up to 33 times within 3.2 %. Beyond come buckets of a doubling each.
 
-/// What was counted of a function's delays, as words; in BPF of those on one processor.
+/// The counts of a function's delays, as words; in BPF, of its delays on one processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Histogram {
-    /// See the positions.
+    /// The constants below are the positions in it.
     pub words: [u64; Self::WORDS],
 }
 
@@ -40,7 +40,7 @@ impl Histogram {
     /// Buckets of a doubling, and of the linear part before the first.
     const PLACES: usize = 16;
     const PLACES_BITS: u32 = 4;
-    /// The number of doublings that have as many buckets.
+    /// The number of doublings that have [`Self::PLACES`] buckets each.
     const FINE: usize = 9;
     /// The number of doublings that have one bucket each. The last bucket has no end.
     const COARSE: usize = 13;
@@ -179,14 +179,14 @@ mod tests {
 
     #[test]
     fn the_middle_of_a_bucket_is_near_everything_in_it() {
-        // Delivered is the request and the excess: 256 parts and what the bounds say.
+        // A delivered delay is the request, of 256 parts, and the excess, which the bounds give.
         let widest = |from_times: u64, to_times: u64| {
             let range = (from_times * 64 - 256)..(to_times * 64 - 256);
             let bounds = (0..Histogram::BUCKETS).map(Histogram::bounds);
             let inside = bounds.filter(|(from, _)| range.contains(from));
             inside.map(|(from, to)| (to - from) * 500 * 10 / (256 + from)).max().unwrap_or(u64::MAX)
         };
-        // From and to quarters of the request; half of a bucket is in ten-thousandths of what was delivered.
+        // The arguments are quarters of a request; the result is half of a bucket, in 1/10,000 of the delay.
         assert!(widest(4, 5) <= 64, "{}", widest(4, 5));
         assert!(widest(4, 6) <= 104, "{}", widest(4, 6));
         assert!(widest(6, 8) <= 156, "{}", widest(6, 8));

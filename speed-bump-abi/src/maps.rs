@@ -44,8 +44,8 @@ pub const CALLER_RANGES: &str = "CALLER_RANGES";
 /// [`CallerSpan`](crate::CallerSpan) by [`Cookie::process`](crate::Cookie::process). A process without one is
 /// not covered yet, and its calls of functions with such targets are not counted.
 pub const CALLER_SPANS: &str = "CALLER_SPANS";
-/// These indices by thread-group id as the initial PID namespace numbers it: for programs without cookies,
-/// and for processes that execute another program.
+/// The index of a process by its thread-group id as the initial PID namespace numbers it: for programs
+/// without cookies, and for processes that execute another program.
 pub const CALLER_PROCESSES: &str = "CALLER_PROCESSES";
 /// [`CallerLineSets`](crate::CallerLineSets) by [`SiteArguments::callers`](crate::SiteArguments::callers).
 pub const CALLER_LINES: &str = "CALLER_LINES";

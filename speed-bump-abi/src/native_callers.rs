@@ -9,7 +9,7 @@ pub const CALLERS: u32 = 32;
 
 /// The most ranges of a process.
 pub const RANGES_OF_PROCESS: u32 = 1 << HALVINGS;
-/// So often can they be halved.
+/// How often so many ranges can be halved.
 const HALVINGS: u32 = 12;
 
 /// Code of functions that callers' patterns select, in the memory of a process.
@@ -64,7 +64,7 @@ pub struct CallerLines {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct CallerLineSets {
-    /// Which of the sets holds.
+    /// The number of the set that holds.
     pub current: u32,
     /// 0.
     pub reserved: u32,
@@ -86,7 +86,7 @@ impl CallerLines {
         lines: [CallerLine { callers: 0, function: 0 }; CALLERS as usize],
     };
 
-    /// The function that a call counts as whose caller is these; [`NO_FUNCTION`](crate::NO_FUNCTION): none.
+    /// The function that a call counts as if `callers` call it; [`NO_FUNCTION`](crate::NO_FUNCTION): none.
     #[inline(always)]
     pub fn function(&self, callers: u32) -> u32 {
         let mut number = 0;
@@ -127,8 +127,8 @@ impl CallerLineSets {
 impl CallerSpan {
     /// The callers that an address is code of, by bit. `range` reads a range by its index. `None`: it failed.
     ///
-    /// Halving takes the same path whatever the address is: the verifier of kernels walks through each path.
-    /// How often depends on the number of ranges alone.
+    /// Halving takes the same path for every address, because the verifier of kernels walks through each
+    /// path. The number of halvings depends only on the number of ranges.
     #[inline(always)]
     pub fn callers_at(self, address: u64, range: impl Fn(u32) -> Option<CallerRange>) -> Option<u32> {
         if self.count == 0 {

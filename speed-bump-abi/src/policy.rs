@@ -76,7 +76,7 @@ pub struct Coldness {
 pub struct ColdSegment {
     /// How much longer the look-ups take from its beginning to its end, in ns.
     pub length_ns: u32,
-    /// What the trap costs more for each ns of that; [`Coldness::ONE`] is 1.
+    /// How much more the trap costs for each ns of that; [`Coldness::ONE`] is 1.
     pub factor: u32,
 }
 
@@ -96,10 +96,10 @@ impl Coldness {
     /// A cold way back costs at most one part in this many of the spin more than a warm one. Measured: 300
     /// and more.
     pub const SPIN_PARTS: u64 = 256;
-    /// Pieces of the line.
+    /// The number of pieces of the line.
     pub const SEGMENTS: usize = 3;
 
-    /// What a trap costs more than a warm one, in ns, if the look-ups or the walk took `took_ns`.
+    /// How much more a trap costs than a warm one, in ns, if the look-ups or the walk took `took_ns`.
     #[inline(always)]
     pub fn more_ns(&self, took_ns: u64) -> u64 {
         let mut left = took_ns.saturating_sub(self.warm_ns as u64);
@@ -112,8 +112,8 @@ impl Coldness {
         more / Self::ONE as u64
     }
 
-    /// The same for the way in, where `gap_ns` have passed since the last delay of the function on this
-    /// processor ended.
+    /// [`more_ns`](Self::more_ns) for the way in, where `gap_ns` have passed since the last delay of the
+    /// function on this processor ended.
     ///
     /// Whatever ran meanwhile needed time to take the caches. An interrupt of a few microseconds slows the
     /// look-ups down as a long sleep does, and leaves most of the way to the program warm.
@@ -125,7 +125,7 @@ impl Coldness {
         self.more_ns(took_ns).min(gap_ns / Self::GAP_PARTS)
     }
 
-    /// The same for the way back, after a spin of `spin_ns`.
+    /// [`more_ns`](Self::more_ns) for the way back, after a spin of `spin_ns`.
     #[inline(always)]
     pub fn more_after_spin_ns(&self, took_ns: u64, spin_ns: u64) -> u64 {
         self.more_ns(took_ns).min(spin_ns / Self::SPIN_PARTS)
@@ -142,12 +142,12 @@ pub struct Telltale {
 }
 
 impl Telltale {
-    /// Cache lines: enough that a few of them are lost where many are, and little beside a cache of 32 KiB.
+    /// The number of cache lines: few beside a cache of 32 KiB, but a few of them are lost if many are.
     pub const LINES: usize = 16;
     /// Words of a cache line.
     pub const WORDS: usize = 8;
-    /// From one line to the next that is walked, modulo [`Telltale::LINES`]: prime to it, and no prefetcher's
-    /// step.
+    /// The step from one line to the next of a walk, modulo [`Telltale::LINES`]: prime to it, and not one
+    /// that a prefetcher expects.
     pub const STEP: usize = 7;
 }
 
@@ -212,7 +212,7 @@ impl Policy {
     /// the rest.
     pub const PROGRAMS_SHARE_NS: u64 = 25_000;
 
-    /// What the helper spins of a delay.
+    /// The part of a delay that the helper spins.
     #[inline(always)]
     pub const fn helpers_share_ns(delay_ns: u64) -> u64 {
         delay_ns.saturating_sub(Self::PROGRAMS_SHARE_NS)
@@ -261,7 +261,7 @@ pub fn decide(
 /// A process whose helper has answered that it handles the signals of the session.
 ///
 /// The program sends a signal only if this is the very process, and the kernel has this handler for the
-/// signal at that moment: an exec, or a program that takes the signal for itself, ends that by itself.
+/// signal at that moment. So it sends none after an exec, or to a process that has set its own handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Handshake {

@@ -5,9 +5,9 @@ pub mod maps {
     /// A bit for each process id (thread-group id) as the initial PID namespace numbers it, by
     /// [`bit_of`](super::bit_of): the service's processes. The loader maps it.
     pub const PROCESSES: &str = "PROCESSES";
-    /// A bit for each thread id, likewise: those that have answered a request. The loader maps it.
+    /// A bit for each thread id, in this form: threads that have answered a request. The loader maps it.
     pub const THREADS: &str = "THREADS";
-    /// A bit for each TCP port, by the same: those that the service listens on. The loader maps it.
+    /// A bit for each TCP port, in this form: ports that the service listens on. The loader maps it.
     pub const PORTS: &str = "PORTS";
     /// `u8` by [`UnixName`](super::UnixName): the names of unix sockets that the service listens on.
     pub const NAMES: &str = "NAMES";
@@ -18,7 +18,7 @@ pub mod maps {
     pub const NAMES_CAPACITY: u32 = 256;
 }
 
-/// Words of a bit for each TCP port.
+/// The number of words that hold a bit for each TCP port.
 pub const PORT_WORDS: u32 = (1 << 16) / u64::BITS;
 /// Words of a bit for each process id, or thread id: they are below `PID_MAX_LIMIT`
 /// (include/linux/threads.h), 4 Mi. Half a MiB. A look-up takes the programs two instructions; in a hash map
@@ -56,7 +56,7 @@ pub struct Requests {
     pub latency_ns: u64,
     /// Requests whose TCP connection was gone before anything was sent.
     pub abandoned: u64,
-    /// For how long those had waited, together.
+    /// The sum of the times that the abandoned requests had waited.
     pub abandoned_ns: u64,
     /// Receives while a request was not answered yet: the rest of a long one, or the next ones (pipelining).
     pub more_receives: u64,

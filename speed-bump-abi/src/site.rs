@@ -127,9 +127,9 @@ pub struct SiteArguments {
     /// At the helper's stub: how many ns pass in [`SiteArguments::TICKS`] of the processor's counter; 0 where
     /// that is not known.
     pub tick_ns: u32,
-    /// At the entry of a native function whose calls are timed: what lies between the last clock reading
-    /// there and the first at the call's end, in ns, and at least 1: the way back from one trap and into the
-    /// next. Else 0.
+    /// At the entry of a native function whose calls are timed: the time between the last clock reading there
+    /// and the first one at the call's end, in ns: the way back from one trap and the way into the next. At
+    /// least 1. Else 0.
     pub way_ns: u32,
     /// Where a native function is left: a [`Condition`] as [`Condition::to_bits`] has it.
     pub condition: u32,
@@ -138,7 +138,7 @@ pub struct SiteArguments {
     /// a block of their own. Else 0.
     pub block: u32,
     /// At a native function with targets for some callers alone, and where it is left: the number of its
-    /// [`CallerLineSets`](crate::CallerLineSets), and 1. Else 0.
+    /// [`CallerLineSets`](crate::CallerLineSets), plus 1. Else 0.
     pub callers: u32,
     /// 0.
     pub reserved: u32,
@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// By running each conditional jump after comparisons that set all flags that matter.
+    /// Runs each conditional jump after comparisons that set all flags that matter.
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn conditions_hold_where_the_processor_jumps() {

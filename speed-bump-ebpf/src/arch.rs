@@ -28,8 +28,8 @@ pub fn stack_pointer(registers: &pt_regs) -> u64 {
     registers.sp
 }
 
-/// Where the call returns to whose probe this is; its stack pointer lies so many bytes below the return
-/// address. `None`: it is not readable.
+/// The return address of the call that hit the probe: it lies `stack_delta` bytes above the stack pointer.
+/// `None`: it is not readable.
 #[cfg(bpf_target_arch = "x86_64")]
 #[inline(always)]
 pub fn return_address(registers: &pt_regs, stack_delta: u32) -> Option<u64> {
@@ -38,7 +38,7 @@ pub fn return_address(registers: &pt_regs, stack_delta: u32) -> Option<u64> {
     unsafe { bpf_probe_read_user(place as *const u64) }.ok()
 }
 
-/// Where the call returns to whose probe this is, at its function's first instruction.
+/// The return address of the call that hit the probe, at the function's first instruction.
 #[cfg(bpf_target_arch = "aarch64")]
 #[inline(always)]
 pub fn return_address(registers: &pt_regs, _stack_delta: u32) -> Option<u64> {

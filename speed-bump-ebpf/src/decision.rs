@@ -1,5 +1,5 @@
 //! What the programs decide, where the session is to show it: `-vv` loads the object with the feature `log`.
-//! In the other one, nothing of this is there.
+//! The other object has none of this code.
 
 #[cfg(feature = "log")]
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};

@@ -81,7 +81,7 @@ pub fn process_exec(_context: RawTracePointContext) -> i32 {
     0
 }
 
-/// The same, for kernels before 5.17: nothing is held.
+/// [`process_exec`], for kernels before 5.17: no process is held.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 pub fn exec_bounded(_context: RawTracePointContext) -> i32 {
     exec();
@@ -93,7 +93,7 @@ pub fn exec_bounded(_context: RawTracePointContext) -> i32 {
 fn exec() -> Option<Event> {
     let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
     let _ = HANDSHAKES.remove(tgid);
-    // Its callers lie elsewhere now.
+    // The code of callers lies elsewhere in the new image.
     // SAFETY: the value is copied at once.
     if let Some(process) = unsafe { CALLER_PROCESSES.get(tgid).copied() } {
         let _ = CALLER_SPANS.remove(process);

@@ -19,7 +19,7 @@ use crate::arch;
 #[unsafe(no_mangle)]
 static MAY_SLEEP: u32 = 0;
 
-/// Whether this program is one that may.
+/// Whether this program may sleep.
 #[inline(always)]
 pub fn may_sleep() -> bool {
     // SAFETY: a constant of this object; the loader may have replaced its value.

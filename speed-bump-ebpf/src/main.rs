@@ -54,7 +54,7 @@ pub fn site(context: ProbeContext) -> u32 {
     at_site::<Looping>(&context)
 }
 
-/// The same, for kernels before 5.17.
+/// [`site`], for kernels before 5.17.
 #[uprobe]
 pub fn site_bounded(context: ProbeContext) -> u32 {
     at_site::<Bounded>(&context)
@@ -79,7 +79,7 @@ pub fn site_callers(context: ProbeContext) -> u32 {
     at_site_of_callers::<Looping>(&context)
 }
 
-/// The same, for kernels before 5.17.
+/// [`site_callers`], for kernels before 5.17.
 #[uprobe]
 pub fn site_callers_bounded(context: ProbeContext) -> u32 {
     at_site_of_callers::<Bounded>(&context)
@@ -96,7 +96,7 @@ fn at_site_of_callers<S: Spin>(context: &ProbeContext) -> u32 {
     if function == NO_FUNCTION || visit::passes(function, NO_POLICY) {
         return 0;
     }
-    // A delay is without what finding the caller has taken, as without the rest.
+    // The time that finding the caller took is part of the overhead, by which a delay is shortened.
     let began_ns = read();
     let overhead_ns = site.overhead_ns.saturating_add((began_ns - entered_ns) as u32);
     visit::<S>(function, overhead_ns, began_ns, true);
@@ -131,7 +131,7 @@ pub fn site_timed(context: ProbeContext) -> u32 {
     0
 }
 
-/// The same where targets are for some callers alone.
+/// [`site_timed`], where targets are for some callers alone.
 #[uprobe]
 pub fn site_callers_timed(context: ProbeContext) -> u32 {
     own_stack::insist(&context);

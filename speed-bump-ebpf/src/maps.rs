@@ -103,7 +103,7 @@ pub fn fault(fault: Fault) {
     faults(fault, 1);
 }
 
-/// The same for something that went wrong `count` times.
+/// Counts something that went wrong `count` times.
 #[inline(always)]
 pub fn faults(fault: Fault, count: u64) {
     if let Some(counter) = FAULTS.get_ptr_mut(fault as u32) {

@@ -24,7 +24,7 @@ pub fn in_force(control: &Control, policy: u32) -> Option<Policy> {
     })
 }
 
-/// Its delay alone.
+/// The delay of the policy as it is now.
 #[inline(always)]
 pub fn delay_in_force(control: &Control, policy: u32) -> Option<u64> {
     // SAFETY: as above.

@@ -24,7 +24,7 @@ pub fn python_helper(context: ProbeContext) -> u32 {
     at_stub::<Looping>(&context)
 }
 
-/// The same, for kernels before 5.17.
+/// [`python_helper`], for kernels before 5.17.
 #[uprobe]
 pub fn python_bounded(context: ProbeContext) -> u32 {
     at_stub::<Bounded>(&context)

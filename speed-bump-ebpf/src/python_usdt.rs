@@ -63,7 +63,7 @@ const UNKNOWN: u32 = u32::MAX;
 /// The index of the code location that the probe reports, or [`UNKNOWN`].
 ///
 /// A function of its own in BPF too: kernels before 6.13 allow a program and whatever it calls 512 bytes of
-/// stack, and the key takes most of that. This way it is gone when the delay is spun.
+/// stack, and the key takes most of that. This way the key is gone when the delay is spun.
 #[inline(never)]
 fn index(context: &ProbeContext, site: &SiteArguments, process: u32) -> u32 {
     let [file, name, line] = &site.arguments;

@@ -18,7 +18,7 @@ use crate::{
 
 /// How a program spins.
 pub trait Spin {
-    /// Whether a call that the helper could not be signalled for may be spun after all.
+    /// Whether the program may spin for a call if it could not signal the helper.
     const SPINS_AGAIN: bool;
 
     /// Spins until `deadline_ns`, or until the loader stops the session or has not renewed it; returns the
@@ -29,11 +29,11 @@ pub trait Spin {
 /// Spins for as long as requested.
 pub struct Looping;
 
-/// For [`Policy::PROGRAMS_SHARE_NS`](speed_bump_abi::Policy::PROGRAMS_SHARE_NS) at least, wherever a clock
-/// reading takes 7 ns or more.
+/// Spins for [`Policy::PROGRAMS_SHARE_NS`](speed_bump_abi::Policy::PROGRAMS_SHARE_NS) or more, wherever a
+/// clock reading takes 7 ns or more.
 ///
 /// The verifier walks through each turn of a loop. So most of the time passes in turns of several readings,
-/// whose own length tells when another one would be too long.
+/// and the length of the last turn shows when another one would be too long.
 pub struct Bounded;
 
 /// Turns of eight readings each, and of one.
@@ -101,7 +101,7 @@ extern "C" fn spin_through(deadline_ns: u64, now_ns: u64) -> u64 {
     spin::<false>(deadline_ns, now_ns)
 }
 
-/// The same in a program that may sleep. No other may call a function in which anything sleeps.
+/// [`spin_through`] in a program that may sleep. No other program may call a function that may sleep.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn spin_giving_way(deadline_ns: u64, now_ns: u64) -> u64 {

@@ -13,7 +13,7 @@ use crate::maps::{COLDNESS, TELLTALE};
 /// The longest walk that is kept: longer ones were interrupted.
 const MOST_NS: u64 = u16::MAX as u64;
 
-/// What the way back costs more than a warm one after a spin of `spin_ns`, as the last calls tell, in ns.
+/// How much more the way back costs after a spin of `spin_ns` than a warm one, by the last calls, in ns.
 #[inline(always)]
 pub fn more_ns(stats: *const FunctionStats, spin_ns: u64) -> u64 {
     // SAFETY: `stats` points to a live map value; any value of it will do.

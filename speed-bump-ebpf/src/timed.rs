@@ -1,8 +1,8 @@
 //! `--times` of native functions: a call is remembered where it begins, and timed where it ends.
 //!
-//! What the tool itself takes is in nobody's time. From the trap at a function's entry to that at its end
-//! lies the way back from the one and the way into the other: as much as one trap costs around its program,
-//! as the way in takes as long at any instruction. Its callers lose two whole traps, with their programs.
+//! What the tool itself takes is in nobody's time. A timed call takes two traps. The way back from the first
+//! and the way into the second lie in it: as much as one trap costs around its program, since any way in
+//! takes as long. Callers lose both traps, with their programs.
 
 use core::ffi::c_void;
 
@@ -79,7 +79,7 @@ fn uncounted(site: &SiteArguments, entered_ns: u64) {
 
 /// Puts a call on its thread's stack of calls, if it is timed: for the time being, as one that is delayed. A
 /// function of its own in BPF too, and without a result: the verifier would walk through all that follows
-/// once for each.
+/// once for each result.
 #[inline(never)]
 fn remember(process: u32, site: &SiteArguments, function: u32, stack: u64, entered_ns: u64) {
     if site.way_ns == 0 {
@@ -149,9 +149,9 @@ pub fn leave(context: &ProbeContext) {
     calls.charge(0, u64::from(site.overhead_ns) + (read() - left_ns));
 }
 
-/// The function whose call ends at a site, of a function that counts as several by its callers: the call in
-/// progress tells. A function of its own in BPF too: with the rest of the program, LLVM keeps what was never
-/// set, and the verifier of 6.1 does not know that it is never read.
+/// The function whose call ends at a site where calls count as several functions, by their callers: the call
+/// in progress tells. A function of its own in BPF too: with the rest of the program, LLVM keeps what was
+/// never set, and the verifier of 6.1 does not know that it is never read.
 #[inline(never)]
 fn leaves(site: &SiteArguments, calls: &mut CallStack, process: u32, stack: u64) -> u32 {
     if calls.process != process {

@@ -39,7 +39,7 @@ pub fn visit<S: Spin>(function: u32, overhead_ns: u32, entered_ns: u64, lookups_
     visit_for::<S>(function, NO_POLICY, overhead_ns, entered_ns, lookups_only)
 }
 
-/// The same where the call itself says which policy a function has that has none of its own.
+/// As [`visit`]. A function without a policy of its own has the policy `other`, which the call names.
 ///
 /// `entered_ns` is the first clock reading of the program and `overhead_ns` what the trap costs around the
 /// program: the delay counts from `entered_ns` and is shortened by `overhead_ns`, so that the caller loses

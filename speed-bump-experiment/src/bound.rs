@@ -4,9 +4,9 @@ use std::{collections::VecDeque, str::FromStr};
 
 use crate::{latencies::LatencyCounts, record::Quantity, subject::Sample, units::Nanos};
 
-/// A bound applies to the last units, this many, if they took less than [`SPAN`].
+/// A bound applies to the last 100 units if these took less than [`SPAN`].
 const UNITS: f64 = 100.0;
-/// Otherwise a bound applies to this time, in ns.
+/// Otherwise a bound applies to the units of the last stretch of this length, in ns.
 const SPAN: u64 = 1_000_000_000;
 /// With fewer latencies than this, a bound is not checked.
 pub const MIN_LATENCIES: f64 = 5.0;

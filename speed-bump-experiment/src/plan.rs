@@ -60,7 +60,7 @@ impl Plan {
     }
 }
 
-/// `by 20s functions worth over 5.0 %, by 60s over 3.0 %`: when functions of which worth have verdicts,
+/// `by 20s functions worth over 5.0 %, by 60s over 3.0 %`: when the functions over each worth have verdicts,
 /// counted from the beginning of the census. `None` if none has one within `total`.
 pub fn forecast(asked: &[Asked], rules: Rules, noise: f64, times: Times, total: Nanos) -> Option<String> {
     // The service's own code has the first turn.

@@ -10,7 +10,8 @@ pub struct Reading {
     pub units: f64,
     /// The total latency of these units, in ns; `None` if not measured.
     pub latency: Option<f64>,
-    /// How long no unit was in progress, in ns, minus how long more than one was; `None` if unknown.
+    /// How long no unit was in progress, in ns, minus the time of units that were in progress beside another
+    /// one; `None` if unknown.
     pub idle: Option<f64>,
     /// Number of units by latency; `None` if unknown.
     pub latencies: Option<LatencyCounts>,

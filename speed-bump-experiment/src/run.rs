@@ -244,7 +244,7 @@ impl Runner<'_> {
         self.recover()
     }
 
-    /// Adds a forecast to the outcome of the census: when functions of which worth will have verdicts.
+    /// Adds a forecast to the outcome of the census: when the functions over each worth will have verdicts.
     fn add_forecast(&mut self, arms: &[Treatment]) {
         let asked = Chips::new(&self.measured, arms.to_vec(), self.unit).asked(&self.measured);
         let total = Nanos::from(self.options.total);
@@ -337,7 +337,7 @@ impl Runner<'_> {
                 (_, Some(quantile), _) => quantile.quantile(),
                 (_, None, Some(latency)) => latency,
             };
-            // After the census, the guard compares with the latest slices.
+            // Later, the guard compares with the latest slices.
             if phase == PhaseKind::Census {
                 (self.pace, self.latency) = (pace, latency);
             }

@@ -38,7 +38,7 @@ pub(crate) fn slice(phase: PhaseKind, block: u32, treatment: Treatment, units: f
     }
 }
 
-/// The same slice at another time, in seconds.
+/// This slice at another time, in seconds.
 pub(crate) fn at(second: u64, slice: Slice) -> Slice {
     let start_ns = Nanos(second * 1_000_000_000);
     Slice { start_ns, end_ns: start_ns + Nanos(1_000_000_000), ..slice }

@@ -171,7 +171,7 @@ impl Block {
         self.head().command.load(Ordering::Acquire) == HelperCommand::RunFromStart as u32
     }
 
-    /// The number that the stub is told.
+    /// The number that the helper passes to the stub.
     pub(crate) fn number(self) -> u32 {
         self.0.number
     }
@@ -232,7 +232,7 @@ impl Block {
         unsafe { self.row(self.0.functions, number, self.0.functions_capacity) }
     }
 
-    /// For which calls a record is, by its number.
+    /// The calls that a record is for, by the number of the record.
     pub(crate) fn branch(self, number: u32) -> Option<&'static Branch> {
         // SAFETY: that many fit (`Layout::read`), and all fields are atomics.
         unsafe { self.row(self.0.branches, number, self.0.functions_capacity) }

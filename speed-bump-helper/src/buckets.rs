@@ -14,7 +14,8 @@ use speed_bump_abi::{Bound, Bucket};
 
 use crate::arch;
 
-/// Threads that have delays which have not leaked yet, nearly always: two groups may fill up earlier.
+/// The most threads with delays that have not leaked yet. In rare cases there is room for fewer: a thread has
+/// room only in two groups, which may fill up earlier.
 const SLOTS: usize = 1024;
 /// Slots of a group.
 const GROUP: usize = 8;
@@ -38,7 +39,7 @@ struct Slot {
 struct Buckets([Slot; SLOTS]);
 
 static BUCKETS: Buckets = Buckets::empty();
-/// Whether any thread has one.
+/// Whether any thread has a bucket.
 static ARE_USED: AtomicBool = AtomicBool::new(false);
 
 /// Starts a session: all buckets are empty.
@@ -48,8 +49,8 @@ pub(crate) fn begin() {
     }
 }
 
-/// Whether the bound leaves the running thread a delay of this length that begins now; then the thread has
-/// taken it. All in units of the block's clock.
+/// Whether the running thread may have a delay of this length now, within the bound. If it may, this adds the
+/// delay to the thread's bucket. All times are in units of the block's clock.
 #[inline(never)]
 pub(crate) fn have_room(bound: Bound, delay: u64, now: u64) -> bool {
     ARE_USED.store(true, Ordering::Relaxed);
@@ -77,7 +78,8 @@ impl Buckets {
 
     fn have_room(&self, thread: usize, bound: Bound, delay: u64, now: u64) -> bool {
         let slots = self.groups(thread);
-        // Only this thread gives itself a slot, and it may lose one at any time before it has locked it.
+        // No other thread gives this one a slot. But another thread may take its slot until this thread has
+        // locked the slot.
         for _ in 0..TRIES {
             let Some(own) = slots.clone().find(|slot| slot.key.load(Ordering::Relaxed) & !LOCKED == thread)
             else {
@@ -108,7 +110,7 @@ impl Slot {
         if bound.left_in(self.bucket(), now) != 0 || !self.lock(key) {
             return false;
         }
-        // Its thread may have used it in the meantime.
+        // The thread of the slot may have used the bucket in the meantime.
         if bound.left_in(self.bucket(), now) != 0 {
             self.key.store(key, Ordering::Release);
             return false;
@@ -172,7 +174,7 @@ mod tests {
         assert!((7_000..7_100).all(|thread| have_room(thread, 0)));
     }
 
-    /// Many threads share two groups, so that they take slots from each other that have leaked empty.
+    /// Many threads share two groups, so that a thread takes slots of others whose buckets have leaked empty.
     #[test]
     fn threads_at_the_same_time_get_no_more_than_their_shares() {
         const THREADS: usize = 4;

@@ -2,9 +2,9 @@
 //!
 //! Such a call reads all that it touches from memory, which takes microseconds. The time from the helper's
 //! first reading of the counter on is part of the delay. The time that Python takes before and after is not,
-//! and the helper cannot see it. But the same cold caches slow it down, so the delay is shortened in
-//! proportion to the time that the helper itself needed until it was ready to spin. Where caches are
-//! sometimes more and sometimes less cold, the two times correlate (up to 0.9).
+//! and the helper cannot see that time. But the same cold caches slow the helper down, so the delay is
+//! shortened in proportion to the time that the helper itself needed until it was ready to spin. Where caches
+//! are sometimes more and sometimes less cold, the two times correlate (up to 0.9).
 //!
 //! We tried to prefetch all the helper's cache lines at the start of the call: the helper was ready a quarter
 //! earlier, and the time outside it grew by as much.
@@ -40,7 +40,8 @@ const MAX_NS: u64 = 4_500;
 /// delay. An interrupt of some microseconds looks like cold caches, but leaves most of them warm.
 const GAP_PARTS: u64 = 128;
 
-/// What we know before a call, in ticks of the counter. One cache line, since it may be cold itself.
+/// What we know before a call, in ticks of the counter. They lie in one cache line, since they may be cold
+/// themselves.
 #[repr(C, align(64))]
 struct Caches {
     /// When the last delay of any thread ended.
@@ -68,8 +69,8 @@ pub(crate) fn ended(ended: u64) {
     CACHES.ended.store(ended, Ordering::Relaxed);
 }
 
-/// The time that the call loses outside the helper because of cold caches, in ticks. Call it when the helper
-/// is ready to spin.
+/// The time that the call loses outside the helper because of cold caches, in ticks. Must be called when the
+/// helper is ready to spin.
 #[inline]
 pub(crate) fn lost(began: u64) -> u64 {
     if CACHES.may_be_cold(began) { CACHES.lost(began, arch::ticks()) } else { 0 }

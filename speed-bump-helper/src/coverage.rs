@@ -26,7 +26,7 @@ use crate::{
 pub(crate) enum Coverage {
     /// `sys.monitoring`, from 3.12 on.
     Monitoring,
-    /// A frame evaluation hook (PEP 523), before.
+    /// A frame evaluation hook (PEP 523), up to 3.11.
     FrameHook,
 }
 
@@ -53,7 +53,7 @@ impl Coverage {
         }
     }
 
-    /// Call it after all code was judged again.
+    /// Must be called after all code was judged again.
     pub(crate) fn surveyed(self, python: Python<'_>) -> Result<(), Fault> {
         match self {
             Self::Monitoring => Ok(()),
@@ -85,7 +85,8 @@ impl Coverage {
         }
     }
 
-    /// Sets that hook at a sub-interpreter's place. Returns whether it is there.
+    /// Sets the hook of [`Coverage::hook_elsewhere`] at a sub-interpreter's place. Returns whether the hook
+    /// is there.
     pub(crate) fn put_elsewhere(self, api: &Api, place: &AtomicPtr<c_void>, hook: Address) -> bool {
         match self {
             Self::Monitoring => {
@@ -98,7 +99,7 @@ impl Coverage {
     /// Undoes in a sub-interpreter what its hook did. Needs the GIL.
     pub(crate) fn undo_elsewhere(self, python: Python<'_>, place: &AtomicPtr<c_void>) {
         match (self, self.hook_elsewhere(python.api)) {
-            // The hook does that itself, at its next call.
+            // At its next call, the hook itself stops the reports.
             (Self::Monitoring, Some(hook)) => drop(evaluator::replace_default(place, hook)),
             (Self::Monitoring, None) => {}
             (Self::FrameHook, _) => frame_hook::elsewhere::uninstall(python, place),

@@ -29,16 +29,17 @@ use crate::{
 /// After this long a spinning thread gives up the interpreter's lock, as Python code does when another thread
 /// asks for it (`sys.getswitchinterval`, 5 ms unless the program changes it), in ns.
 const SWITCH_INTERVAL_NS: u64 = 5_000_000;
-/// The same in builds without the lock: other threads may wait until all threads stop, for a garbage
-/// collection for example. Python code stops between two instructions.
+/// In builds without the lock, after this long a spinning thread lets others stop it, in ns: they may wait
+/// until all threads stop, for a garbage collection for example. Python code stops between two instructions.
 const STOPS_INTERVAL_NS: u64 = 50_000;
-/// How long the thread gives it up, in ns: long enough for a waiting thread to wake up. Otherwise this thread
-/// would take the lock back each time.
+/// How long the thread gives the lock up, in ns: long enough for a waiting thread to wake up. Otherwise this
+/// thread would take the lock back each time.
 const GIVEN_UP_NS: u32 = 100_000;
-/// With less than this left of a spin, the thread keeps the lock: coming back may take a little longer.
+/// With less than this left of a spin, in ns, the thread keeps the lock: taking it back may take a little
+/// longer.
 const NOT_GIVEN_UP_NS: u64 = 1_000_000;
-/// With less than this left of a spin, it does not execute the processor's pause instruction, which takes
-/// long.
+/// With less than this left of a spin, in ns, the thread does not execute the processor's pause instruction,
+/// which takes long.
 const LAST_NS: u64 = 500;
 /// The longest time for the round trip that we accept. A longer one was interrupted.
 const LONGEST_ROUND_TRIP_NS: u64 = 1_000;
@@ -51,13 +52,13 @@ const UNSEEN_NS: u64 = 25;
 /// The time of the round trip, in ticks of the processor's counter. 0: not measured.
 static ROUND_TRIP: AtomicUsize = AtomicUsize::new(0);
 
-/// For this many more calls, the counter is read first of all, since a delay starts there. Reading it takes
-/// as long as all the rest of a call without a delay.
+/// For this many more calls, the helper reads the counter first of all, because a delay starts at that time.
+/// Reading the counter takes as long as all the rest of a call without a delay.
 static AT_ONCE: AtomicU32 = AtomicU32::new(AT_ONCE_AFTER_DELAY);
-/// After this many calls in a row without a delay, the next one is not likely to have one.
+/// After this many calls in a row without a delay, we expect that the next one has no delay either.
 const AT_ONCE_AFTER_DELAY: u32 = 64;
 
-/// What the clock has shown of windows, in its units.
+/// Times of windows that a reading of the clock has already passed, in units of the clock.
 struct Known {
     /// The start of a window that has started.
     begun: AtomicU64,
@@ -185,11 +186,11 @@ fn next(turns: &Turns, alone: bool) -> u64 {
     }
 }
 
-/// Whether the window is open. Does not read the clock where the answer is known. Whether the doses have
-/// expired is then checked before a delay.
+/// Whether the window is open. Does not read the clock if the answer is known without it. In that case we
+/// check before a delay whether the doses have expired.
 #[inline]
 fn is_open(control: &Control, known: &Known, heard: impl FnOnce() -> u64) -> bool {
-    // Stopped, starts only after the doses expire, or over.
+    // The window is stopped, over, or starts only after the doses expire.
     let is_closed = control.stop != 0
         || control.start_ns >= control.expires_ns
         || control.end_ns == known.ended.load(Ordering::Relaxed);
@@ -217,7 +218,7 @@ fn control(block: Block) -> Control {
     Control::from_words(words.each_ref().map(|word| word.load(Ordering::Relaxed)))
 }
 
-/// The row in force. If the loader has switched meanwhile, the new one.
+/// The row in force. If the loader switches rows meanwhile, this returns the new row.
 #[inline]
 fn in_force(block: Block, delays: BlockDelays, number: u32) -> Option<Policy> {
     let generation = &block.head().control[Control::GENERATION];
@@ -320,7 +321,7 @@ struct Pause {
     has_lock: bool,
     /// Time between two pauses, in units of the clock.
     interval: u64,
-    /// No pause with fewer units left than this.
+    /// With fewer units left than this, there is no pause.
     not_within: u64,
 }
 

@@ -18,7 +18,7 @@ impl Fault {
     }
 }
 
-/// What it means if memory could not be mapped.
+/// The failure to report if memory could not be mapped.
 pub(crate) fn not_mapped(error: Errno) -> Failure {
     // ENOMEM, and EAGAIN where memory is locked (mmap(2)).
     if matches!(error, Errno(11 | 12)) { Failure::NoMemory } else { Failure::NotMapped }

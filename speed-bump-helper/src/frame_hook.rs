@@ -2,14 +2,16 @@
 //!
 //! Python calls the hook to evaluate each frame. The hook looks up the verdict on the frame's code, calls the
 //! stub if the frame starts, and then calls the evaluator that was there before. Without a hook, 3.11
-//! evaluates calls from Python to Python in one C function; so the hook is set only while it is needed.
+//! evaluates calls from Python to Python in one C function, which takes less time and stack. So the hook is
+//! set only while it is needed.
 //!
-//! Other tools set hooks as well. If one stays, ours is set on top of it and calls it to evaluate (`chain`).
-//! If one comes and goes, ours waits until it is gone: a tool that comes saves the hook that it found, calls
-//! it, and puts it back when it goes (`slot`).
+//! Other tools set hooks as well. If the hook of another tool stays, ours is set on top of it and calls it to
+//! evaluate (`chain`). If another tool sets and removes its hook again and again, we wait until its hook is
+//! gone, and then set ours. When that tool next sets its hook, it saves ours, calls it, and puts it back in
+//! the end (`slot`).
 //!
 //! Interpreters other than the main one get the same hook (`elsewhere`). A forked child inherits the hook,
-//! but not the helper's thread: there the hook removes itself when the session is over.
+//! but not the helper's thread. So in a child the hook removes itself when the session is over.
 
 mod calling;
 mod chain;
@@ -57,16 +59,16 @@ use crate::{
 
 /// Whether the hook should be set.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// Whether it is removed from the main interpreter for now, because a thread is deep in its stack.
+/// Whether the hook is removed from the main interpreter for now, because a thread is deep in its stack.
 static IN_THE_DEPTH: AtomicBool = AtomicBool::new(false);
 /// Whether the session times calls.
 static TIMED: AtomicBool = AtomicBool::new(false);
 /// The head of the block, at the same address in all sessions.
 static HEAD: AtomicPtr<ControlBlock> = AtomicPtr::new(ptr::null_mut());
-/// Offset of `co_extra` in a code object; 0: unknown, or there is no head.
+/// Offset of `co_extra` in a code object; 0: unknown, or [`HEAD`] is not set yet.
 static EXTRA: AtomicUsize = AtomicUsize::new(0);
 
-/// Starts to report calls. A forked child keeps the hook that it inherited.
+/// Starts to report calls. Not for a forked child, which keeps the hook that it inherited.
 ///
 /// # Errors
 /// [`Failure::Unsupported`], [`Failure::NoPython`], [`Failure::Python`].
@@ -83,8 +85,8 @@ pub(crate) fn install(gil: &mut Gil, block: Block) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Measures the time of a call, with a function that does not exist. Python itself takes almost no time to
-/// get to the hook.
+/// Measures how long the hook takes to report a call, by reporting calls of a function that does not exist.
+/// Python itself takes almost no time to call the hook.
 fn measure_round_trip(block: Block) {
     delay::measure_round_trip(block, || {
         stub::enter(block, u32::MAX, stub::now_if_likely(), Lock::Main);
@@ -107,7 +109,7 @@ pub(crate) fn rejudge(python: Python<'_>) -> Result<(), Fault> {
     first_sight::prepare(python)
 }
 
-/// Call it after all code was judged again.
+/// Must be called after all code was judged again.
 ///
 /// # Errors
 /// [`Failure::Python`].
@@ -222,8 +224,9 @@ unsafe extern "C" fn on_frame_311<const OVER: bool>(
     }
 }
 
-/// Calls the stub if the frame starts (only on 3.11 this must still be checked) and belongs to a selected
-/// function. With `TIMED`, starts to time it. Returns whether it did.
+/// Calls the stub if the frame belongs to a selected function, and, with `TIMED`, starts to time the call.
+/// Returns whether it called the stub. On 3.11 this also checks that the frame starts; for other versions the
+/// caller has checked that.
 ///
 /// # Safety
 /// A frame and its code, about to be evaluated, with the GIL.
@@ -250,7 +253,8 @@ unsafe fn is_unselected(code: *mut Object) -> bool {
 unsafe fn begin_selected<const TIMED: bool>(calling: Calling, frame: *mut Frame, code: *mut Object) -> bool {
     let began = stub::now_if_likely();
     if chain::has_passed_on(frame) {
-        // The other tool's hook that we passed the frame on to calls us with it again: it is counted already.
+        // We passed this frame on to the other tool's hook, and that hook calls ours with the same frame. The
+        // call is counted already.
         return false;
     }
     let (Some(api), Some(block), Some(judge)) = (Api::found(), Block::current(), Judge::current()) else {
@@ -307,8 +311,8 @@ unsafe fn enter<const TIMED: bool>(
     }
 }
 
-/// The same for a function whose targets are for some callers alone. `first`: the first of its numbers.
-/// Returns whether one of them is for this call.
+/// Like [`enter`], for a function whose targets are for some callers alone: such a function has a number for
+/// each target. `first` is the first of these numbers. Returns whether one of the targets is for this call.
 ///
 /// # Safety
 /// As [`begin`].
@@ -380,8 +384,8 @@ unsafe fn begin_unusual<const TIMED: bool>(
     }
 }
 
-/// The judge of the block's generation. In a forked child, which has no helper thread, this puts the selector
-/// to work.
+/// The judge of the block's generation. In a forked child, which has no helper thread, this applies the new
+/// selector.
 fn judge_at_work(block: Block, python: Python<'_>) -> Option<&'static Judge> {
     let judge = Judge::current()?;
     let generation = block.head().generation.load(Ordering::Relaxed);

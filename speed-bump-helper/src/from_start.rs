@@ -136,7 +136,7 @@ fn settle() {
 /// Whether this is the event of `import site`, whose arguments are a tuple with the module's name first.
 ///
 /// # Safety
-/// They are an audit event's.
+/// The event and the arguments are those of one audit event.
 unsafe fn is_import_of_site(event: *const c_char, arguments: *mut Object) -> bool {
     let (Some(item), Some(compare)) = (TUPLE_ITEM.address(), COMPARE.address()) else { return false };
     // SAFETY: the event is a C string. An import has a thread state, and its first argument is a string; the
@@ -189,7 +189,7 @@ unsafe fn begin(event: *const c_char, arguments: *mut Object) {
             if attach::start(block).is_ok() {
                 return;
             }
-            // `start` has reported it, and unmapped the block.
+            // `start` has reported the failure, and unmapped the block.
             if let (Some(session), Some(api)) = (take(), Api::found()) {
                 session.give_up(api);
             }

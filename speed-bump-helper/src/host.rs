@@ -55,8 +55,9 @@ impl Library {
     }
 }
 
-/// The signals that the C library sends to threads itself and waits for (`setuid` in all threads,
-/// cancellation): bit N is signal N + 1. A thread that blocks them hangs the process.
+/// The signals that the C library itself sends to threads (for `setuid` in all threads, and for
+/// cancellation): bit N is signal N + 1. The library waits until the threads have handled them. So a thread
+/// that blocks them hangs the process.
 pub(crate) fn reserved_signals() -> u64 {
     const fn bit(signal: u32) -> u64 {
         1 << (signal - 1)
@@ -67,7 +68,7 @@ pub(crate) fn reserved_signals() -> u64 {
     bit(32) | bit(33) | if is_glibc { 0 } else { bit(34) }
 }
 
-/// Starts a detached thread with a stack of its own size; it inherits the signal mask.
+/// Starts a detached thread with a stack of [`STACK_BYTES`]. The thread inherits the caller's signal mask.
 ///
 /// # Errors
 /// [`Failure::NoThreads`], [`Failure::NoThread`] or [`Failure::NoMemory`].

@@ -67,14 +67,15 @@ static UNSELECTED: AtomicU64 = AtomicU64::new(u64::MAX);
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// A bit in the low half of the value in `co_extra`: the code belongs to a function that is not selected and
-/// calls selected ones. The other bits are its number in the table.
+/// calls selected ones. The other bits are the number of the function in the table.
 const CALLS_SELECTED: u32 = 1 << 31;
-/// The same for [`Verdict::Loader`]: larger than any number in the table.
+/// The low half of that value for [`Verdict::Loader`]: larger than any number in the table.
 const LOADER: u32 = CALLS_SELECTED - 1;
-/// The same for [`Verdict::ByCaller`]: larger than any number in the table, whose bits are below it.
+/// The bit of that value for [`Verdict::ByCaller`]: larger than any number in the table, whose bits are below
+/// it.
 const BY_CALLER: u32 = 1 << 30;
-/// The files and the name of such functions: each `exec_module` of importlib (3.8 to 3.15). They run when the
-/// module is in `sys.modules`. Two of them start modules written in C.
+/// The files and the name of functions that start modules: each `exec_module` of importlib (3.8 to 3.15).
+/// They run when the module is in `sys.modules`. Two of them start modules written in C.
 const LOADERS: (&str, &str) = ("<frozen importlib._bootstrap", "exec_module");
 
 impl Judge {
@@ -90,7 +91,7 @@ impl Judge {
         self.epoch
     }
 
-    /// Call it when a session starts: in a forked child, the holder of a lock may not exist.
+    /// Must be called when a session starts: in a forked child, the holder of a lock may not exist.
     pub(crate) fn unlock() {
         ADOPTING.store(false, Ordering::Release);
         extra::unlock();

@@ -28,7 +28,7 @@ const SOMEBODY: u32 = 1;
 /// Claims the process for one thread.
 ///
 /// # Errors
-/// `Ok(false)`: another thread has it. Otherwise the kernel's error for the page.
+/// `Ok(false)`: another thread has the claim. Otherwise the kernel's error for the page.
 pub(crate) fn claim() -> Result<bool, sys::Errno> {
     let words = words()?;
     Ok(words.claim.compare_exchange(NOBODY, SOMEBODY, Ordering::AcqRel, Ordering::Acquire).is_ok())

@@ -12,7 +12,7 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// An empty one.
+    /// An empty list.
     pub(crate) const fn new() -> Self {
         Self { items: None, length: 0, capacity: 0 }
     }
@@ -56,7 +56,7 @@ impl Objects {
         NonNull::new(unsafe { items.add(number).read() })
     }
 
-    /// How many there are.
+    /// How many objects the list has.
     pub(crate) fn len(&self) -> usize {
         self.length
     }

@@ -1,7 +1,7 @@
 //! Whether one thread at a time runs Python code in this process.
 //!
-//! Not in builds without a GIL. From 3.12 on an interpreter may also have a GIL of its own (PEP 684). Which
-//! ones do is not exported, so we assume it of all but the main one.
+//! That is not so in builds without a GIL. From 3.12 on an interpreter may also have a GIL of its own (PEP
+//! 684). CPython does not export which ones do, so we assume that all but the main one do.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,13 +25,13 @@ pub(crate) fn may_be_several() -> bool {
     SEVERAL.load(Ordering::Relaxed) || Api::found().is_some_and(|api| api.version.free_threaded)
 }
 
-/// Call it before calls of another interpreter are reported: from here on several threads may. `false`: the
-/// interpreter is not there.
+/// Must be called before calls of another interpreter are reported: from here on, several threads may run
+/// Python code. `false`: the interpreter is not there.
 pub(crate) fn expect_several(api: &'static Api) -> bool {
     if SEVERAL.load(Ordering::Relaxed) {
         return true;
     }
-    // So that no thread relies on being alone at this moment.
+    // We hold the GIL, so that no thread relies on being alone at this moment.
     let gil = Gil::take(api);
     if gil.is_some() {
         SEVERAL.store(true, Ordering::Relaxed);

@@ -45,7 +45,7 @@ const NAME: &core::ffi::CStr = c"speed-bump";
 /// The tool ids in our order of preference: first those without a fixed purpose, then those of an optimiser,
 /// a coverage tool, a debugger and a profiler.
 const TOOL_IDS: [c_int; 6] = [3, 4, 5, 1, 0, 2];
-/// Those without a fixed purpose. We take the others if these are in use.
+/// The tool ids without a fixed purpose. We take another one only if these are in use.
 const NOBODYS: [c_int; 2] = [3, 4];
 /// `sys.monitoring.events.PY_START` (Include/cpython/monitoring.h).
 const PY_START: c_int = 1;
@@ -380,7 +380,7 @@ fn adopt(block: Block, generation: u32) -> Option<&'static Judge> {
     // SAFETY: called by the callback, which Python calls with the GIL.
     let python = unsafe { Python::assume(api) };
     let adopted = Judge::adopt(block, generation).ok().flatten();
-    // Not by changing the id, since this one's callback is running.
+    // We keep the tool id, since a callback of this id is running.
     let again = || {
         let is_retimed = times::follow()?;
         Monitoring::find(python).and_then(|monitoring| ask_again(&monitoring, is_retimed))

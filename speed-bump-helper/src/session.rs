@@ -26,7 +26,7 @@ const LOOKS_PER_CHECK: u32 = 1000 / LOOK_EVERY_MS;
 const OTHERS_EVERY_MS: u32 = 50;
 /// How often we check whether Python has started, in ms: some of its processes live for milliseconds.
 const BEGINNING_MS: u32 = 1;
-/// For this many checks of the loader: two seconds.
+/// For the time of this many checks of the loader, two seconds, we check every [`BEGINNING_MS`].
 const BEGINNING_LOOKS: u32 = 2000 / LOOK_EVERY_MS;
 
 /// After how long we report that a thread keeps the GIL, in ms.

@@ -73,7 +73,7 @@ fn take(signal: u32) -> bool {
     let Ok(before) = sys::set_signal_action(signal, &SignalAction::for_handler(on_signal)) else {
         return false;
     };
-    // The program may have taken it at this very moment.
+    // The program may have taken the signal at this very moment.
     is_free(&before) || sys::set_signal_action(signal, &before).is_err()
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn now() -> Ticks {
     Ticks(arch::ticks())
 }
 
-/// The same; `None` if a delay is not likely to start here.
+/// The counter, now; `None` if a delay is not likely to start here.
 #[inline]
 pub(crate) fn now_if_likely() -> Option<Ticks> {
     delay::is_likely().then(now)
@@ -69,8 +69,8 @@ pub(crate) fn enter(block: Block, number: u32, began: Option<Ticks>, lock: Lock)
     delayed
 }
 
-/// The same, and starts to time the call if calls are timed. Its end will be recognised by `identity`;
-/// `caller` finds the number of the calling function.
+/// As [`enter`], and starts to time the call if calls are timed. We will recognise the end of the call by
+/// `identity`; `caller` finds the number of the calling function.
 ///
 /// The delay is part of the function's time, as if the function were slower.
 #[inline]

@@ -43,14 +43,15 @@ const BETWEEN_TRIES_NS: u32 = 100_000;
 
 /// Whether the session covers sub-interpreters.
 static COVERED: AtomicBool = AtomicBool::new(false);
-/// All with a smaller number have their hook. Written with the list's lock held; others may read it.
+/// All interpreters with a smaller number have their hook. We write this with the list's lock held, and read
+/// it without.
 static SEEN: AtomicI64 = AtomicI64::new(FIRST);
-/// Whether all of them must get it again. Cleared with the list's lock held.
+/// Whether all interpreters must get their hook again. Cleared with the list's lock held.
 static ALL: AtomicBool = AtomicBool::new(false);
-/// Whether we have reported that they are not covered: then we stop checking for new ones.
+/// Whether we have reported that sub-interpreters are not covered: then we stop checking for new ones.
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
-/// Covers all of them, also those that are covered: the selector may have changed.
+/// Covers all sub-interpreters, again those that are covered already: the selector may have changed.
 pub(crate) fn cover_all(python: Python<'_>, block: Block, coverage: Coverage) {
     let covered = coverage.begin_elsewhere(python.api, block.times().is_some());
     COVERED.store(covered, Ordering::Release);
@@ -60,7 +61,7 @@ pub(crate) fn cover_all(python: Python<'_>, block: Block, coverage: Coverage) {
     cover(python, block, coverage);
 }
 
-/// Covers those that are not covered. If the list is in use, they stay due.
+/// Covers the sub-interpreters that are not covered. If the list is in use, they stay due.
 pub(crate) fn cover(python: Python<'_>, block: Block, coverage: Coverage) {
     let api = python.api;
     match Interpreters::find(api).filter(|_| COVERED.load(Ordering::Acquire)) {
@@ -73,7 +74,7 @@ pub(crate) fn cover(python: Python<'_>, block: Block, coverage: Coverage) {
     }
 }
 
-/// Whether some are not covered, as far as that can be found without a lock.
+/// Whether some sub-interpreters are not covered, as far as we can find out without a lock.
 pub(crate) fn are_due(api: &Api) -> bool {
     let are_due = || match interpreters::next_number() {
         Some(next) => next > first_due(),
@@ -82,7 +83,7 @@ pub(crate) fn are_due(api: &Api) -> bool {
     !GIVEN_UP.load(Ordering::Relaxed) && are_due()
 }
 
-/// Stops covering them.
+/// Stops covering sub-interpreters.
 pub(crate) fn uncover(python: Python<'_>, coverage: Coverage) {
     COVERED.store(false, Ordering::Release);
     coverage.end_elsewhere();
@@ -96,7 +97,7 @@ pub(crate) fn uncover(python: Python<'_>, coverage: Coverage) {
     });
 }
 
-/// Listens to audit events of new ones, if some are likely to start.
+/// Listens to the audit events of new interpreters, if some are likely to start.
 pub(crate) fn listen(python: Python<'_>) {
     if audit::is_listened_to() || !COVERED.load(Ordering::Acquire) {
         return;
@@ -130,13 +131,13 @@ fn cover_new() {
     }
 }
 
-/// The number from which on they are due.
+/// Interpreters with this number or a greater one are due: they have yet to get their hook.
 #[inline]
 fn first_due() -> i64 {
     if ALL.load(Ordering::Relaxed) { FIRST } else { SEEN.load(Ordering::Relaxed) }
 }
 
-/// Sets hooks in those that are due. If the list is in use, does nothing.
+/// Sets hooks in the interpreters that are due. If the list is in use, does nothing.
 fn put_hooks(list: Interpreters, api: &'static Api, block: Block, coverage: Coverage) {
     let hook = coverage.hook_elsewhere(api);
     let Some(locked) = list.try_lock() else { return };

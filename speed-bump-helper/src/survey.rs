@@ -2,8 +2,8 @@
 //!
 //! Functions are objects that the garbage collector knows, except those that the program has hidden from it
 //! (`gc.freeze()`), which we find too. Inner functions, comprehensions and classes may not exist as objects
-//! yet; their code is a constant of the outer function's. In between we give the GIL away, so that a large
-//! program does not stand still.
+//! yet; their code is a constant of the outer function's. While we judge, we give the GIL away now and then,
+//! so that a large program does not stand still.
 
 use core::{
     ffi::{c_int, c_void},
@@ -35,7 +35,7 @@ const AT_A_TIME: usize = 1000;
 /// With thousands of patterns, judging a function may take long. So once in this many functions we also read
 /// the clock, which takes a system call.
 const LOOK_EVERY: usize = 4;
-/// How long we keep the GIL then.
+/// After this time we let other threads have the GIL.
 const KEPT_NS: u64 = 2_000_000;
 /// The most levels of nested functions that the survey follows.
 const DEPTH: u32 = 50;
@@ -131,7 +131,8 @@ unsafe fn code_of<'gil>(python: Python<'gil>, function: NonNull<Object>) -> Opti
     }
 }
 
-/// Before 3.11: for a function with another function's name, whose maker no longer exists.
+/// Judges a function by its plain name (before 3.11): the function has been given another function's name,
+/// and the code that made the function no longer exists.
 fn consider_by_plain_name(block: Block, judge: &Judge, code: Code<'_>) {
     let (Some(file), Some(name)) = (code.file(), code.name()) else { return };
     if judge.may_concern(file.text(), name.text()) {
@@ -154,7 +155,7 @@ fn look_into(block: Block, judge: &Judge, code: Code<'_>, depth: u32) {
     }
 }
 
-/// Before 3.11, the caller must give the qualified name.
+/// Judges the code, unless that was done. Before 3.11, the caller must give the qualified name.
 fn consider(block: Block, judge: &Judge, code: Code<'_>, qualname: Option<&str>) {
     if judge.known(code).is_none() {
         judge.judge(block, code, qualname);
@@ -162,7 +163,8 @@ fn consider(block: Block, judge: &Judge, code: Code<'_>, qualname: Option<&str>)
     }
 }
 
-/// `function.__qualname__`, if it is that of its code: `functools.wraps` gives a function another's.
+/// `function.__qualname__`, if it ends in the name of the code: `functools.wraps` gives a function the name
+/// of another one.
 ///
 /// # Safety
 /// A living function or generator.
@@ -230,7 +232,7 @@ fn functions(python: Python<'_>) -> Result<(Objects, bool), Fault> {
 
 /// Adds the frozen functions that were not visited. `false`: there are some that we cannot find.
 fn add_frozen(visited: &mut Visited<'_>) -> bool {
-    /// The first version in which all releases with a GIL visit them.
+    /// The first version in which all releases with a GIL visit frozen objects.
     const VISITS_THEM: (u8, u8) = (3, 14);
     let version = visited.python.api.version;
     if version.minor() >= VISITS_THEM && !version.free_threaded {
@@ -287,7 +289,7 @@ unsafe extern "C" fn visitor(object: *mut Object, visited: *mut c_void) -> c_int
     c_int::from(visited.complete)
 }
 
-/// Before 3.12, by `gc.get_objects()`.
+/// Lists the functions before 3.12, by `gc.get_objects()`.
 fn listed(gc: &Owned<'_>, visited: &mut Visited<'_>) -> Result<(), Fault> {
     let python = visited.python;
     // SAFETY: the module is alive, the GIL held, and the call has no arguments.

@@ -305,7 +305,7 @@ pub(crate) unsafe fn is_from_kernel(information: *const c_void) -> bool {
     const SI_KERNEL: i32 = 0x80;
     // SAFETY: a `siginfo_t`, on 64-bit systems; `si_pid` exists for all signals that have `SI_USER`.
     let [_signal, _error, code, _, pid] = unsafe { *information.cast::<[i32; 5]>() };
-    // The latter remains of a real-time signal if the user's queue is full (`collect_signal` in
+    // The second form is what remains of a real-time signal if the user's queue is full (`collect_signal` in
     // kernel/signal.c).
     code == SI_KERNEL || (code == SI_USER && pid == 0)
 }

@@ -57,7 +57,7 @@ pub(crate) fn is_on(wanted: u32) -> bool {
     wanted != 0 && wanted == STRETCH.load(Ordering::Relaxed)
 }
 
-/// Makes ready for a session, if that wants times now.
+/// Prepares for a session, if that wants times now.
 ///
 /// # Errors
 /// [`Failure::Unsupported`]: there is no memory.
@@ -160,7 +160,7 @@ pub(crate) fn enter(
 }
 
 /// A call starts or resumes that no target covers, while other calls of its function are timed. Its end looks
-/// like the end of one of those, and must not end one of them. Its time counts for its caller.
+/// like the end of a timed call of that function, and must not end one. Its time counts for its caller.
 pub(crate) fn pass_over(block: Block, identity: usize, began: Ticks) {
     let Some(times) = block.times() else { return };
     if !times.in_children() && !life::is_claimed() {
@@ -227,7 +227,7 @@ fn room(block: Block) -> Room {
     let pairs = block.callers().map_or(0, BlockCallers::capacity);
     Room {
         session: SESSION.load(Ordering::Relaxed),
-        // And one that is not a pair, for the rehearsal.
+        // One level more is of no pair, for the rehearsal.
         levels: block.capacity().saturating_add(pairs).saturating_add(1),
         at_once: locks::may_be_several(),
     }

@@ -67,8 +67,8 @@ pub fn is_visible(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
     }
-    // Characters that are letters, symbols or accents by their class, but invisible (those of Unicode's
-    // Default_Ignorable_Code_Point that the standard library prints; except the variants of emoji).
+    // Characters that Unicode classes as letters, symbols or accents, but that are invisible. They are all of
+    // Default_Ignorable_Code_Point that the standard library prints, except the variants of emoji.
     let is_empty = matches!(
         c,
         '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{3164}'
@@ -87,7 +87,7 @@ pub fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// Columns of a name in output for people.
+/// The most columns of a name in output for people.
 pub const NAME_COLUMNS: usize = 100;
 
 /// A name from outside, which may contain anything and have any length, as a line of visible characters.
@@ -95,7 +95,8 @@ pub fn printable_name(name: impl Display) -> String {
     at_most(printable(name), NAME_COLUMNS)
 }
 
-/// Characters for each column: accents take no column, and there may be any number of them.
+/// The most characters that we show for each column. Accents take no column, so a name could have any number
+/// of them.
 const MARKS: usize = 2;
 
 /// The beginning of a text, in at most this many columns; `…` marks an omission.

@@ -10,8 +10,8 @@ use crate::{
     layout::{LineRecord, ModuleRecord},
 };
 
-/// The number of marks, one for each line if there are no more lines. Of 1,000 targets and their exclusions,
-/// each line has its own.
+/// The number of marks. If a targets file has no more lines than this, each line has a mark of its own: so it
+/// is with 1,000 targets and their exclusions.
 const MARKS: usize = 4096;
 
 /// The targets that can select a function of one file, and the exclusions that can take it away.
@@ -157,7 +157,7 @@ impl<'b, 'f> ModuleSelector<'b, 'f> {
         self.next(lines, accepts).map(|(_, line)| line)
     }
 
-    /// The same, with its number.
+    /// The first line among `lines` that applies to the file and that `accepts` takes, with its number.
     fn next(
         &self,
         lines: Range<usize>,

@@ -86,7 +86,7 @@ impl<'b> Selector<'b> {
         module.is_empty() && !module.has_callers()
     }
 
-    /// Whether some target is for callers.
+    /// Whether some target is for some callers alone.
     pub fn has_callers(&self) -> bool {
         self.callers < self.lines.len()
     }

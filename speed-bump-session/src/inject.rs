@@ -96,7 +96,7 @@ pub struct Injected {
     pub text: MappedRange,
     /// The helper's image, as a file for probes.
     pub image: ProbeFile,
-    /// Whether we have loaded the helper now, and not an earlier session.
+    /// Whether we loaded the helper just now; if not, an earlier session loaded it.
     pub fresh: bool,
     /// The thread that we borrowed.
     pub thread: Pid,
@@ -193,7 +193,7 @@ pub fn inject_into_stopped(
     outcome.and(returned)
 }
 
-/// What we knew about the process before.
+/// What we knew about the process before we borrowed a thread.
 #[derive(Clone, Copy)]
 struct Planned<'a> {
     program: &'a Program,

@@ -72,7 +72,7 @@ fn text(with: &[String], without: &[String]) -> String {
     text
 }
 
-/// What the source says otherwise than the file: `-` for lines of the file, `+` for those of the source.
+/// How the source differs from the file: `-` for lines of the file, `+` for lines of the source.
 fn difference(kept: &str, found: &str) -> Option<String> {
     if kept == found {
         return None;

@@ -29,7 +29,7 @@ const SETTLING: usize = 20;
 const STAY: Duration = Duration::from_millis(30);
 /// By how much a server's numbers may grow by chance: an arena of the allocator.
 const MAPPINGS: i64 = 4;
-/// The same, in kilobytes, of resident memory.
+/// By how much a server's resident memory may grow by chance, in kilobytes.
 const RESIDENT_KB: i64 = 2_048;
 
 #[derive(Args)]

@@ -18,7 +18,7 @@ pub(crate) struct Need {
     pub(crate) program: &'static str,
     /// Debian's package that has it.
     pub(crate) package: &'static str,
-    /// What it is for.
+    /// What the program is for.
     pub(crate) purpose: &'static str,
 }
 

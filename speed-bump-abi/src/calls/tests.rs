@@ -45,13 +45,13 @@ fn what_the_tool_takes_is_in_nobodys_time() {
     let inner = enter(&mut calls, 2, 800, 2_000);
     calls.is_not_delayed(2, 800, 2_000, 300);
     calls.at(inner.position.unwrap_or_default()).way_ns = 100;
-    // Of a function that is not timed.
+    // This call is of a function that is not timed.
     calls.is_not_delayed(3, 700, 2_100, 0);
     assert_eq!(leave(&mut calls, 2, 800, 2_500), Some((400, 400)));
     // The trap at its end, which is known once it is over.
     calls.charge(0, 200);
-    // 5,000 in all: 400 of the inner call, and 300 + 200 of the tool. What lies between the inner call's
-    // two clock readings is in `way_ns`, and within `entry_ns` as callers have it.
+    // 5,000 in all: 400 of the inner call, and 300 + 200 of the tool. The tool's time between the inner
+    // call's two clock readings is its `way_ns`, and part of its `entry_ns`.
     assert_eq!(leave(&mut calls, 1, 900, 6_000), Some((4_100, 4_500)));
     // An estimate that is too high does not make a call shorter than what it called.
     enter(&mut calls, 1, 900, 0);
@@ -83,7 +83,7 @@ fn calls_that_were_unwound_are_dropped_when_others_begin_or_end_above_them() {
     let entered = enter(&mut calls, 5, 800, 50);
     assert_eq!((entered.dropped, entered.position), (2, Some(1)));
     assert_eq!(leave(&mut calls, 5, 800, 60), Some((10, 10)));
-    // And again, to its end. What 3 took is still not its own.
+    // Now 1 ends while 2 is in progress. The time of 3 is still not its own.
     enter(&mut calls, 2, 800, 70);
     let (left, dropped) = calls.leave::<Plain>(PROCESS, 1, 900, 100);
     assert_eq!((left, dropped), (Some(Left { own_ns: 80, cumulative_ns: 100 }), 1));
@@ -94,7 +94,7 @@ fn an_end_that_is_of_no_call_in_progress_is_passed_over() {
     let mut calls = stack();
     assert_eq!(leave(&mut calls, 1, 900, 5), None);
     enter(&mut calls, 1, 900, 0);
-    // Of a function called by it that is not known to be in progress, and of another one there.
+    // First an end at another place in the stack, and then an end of another function at the same place.
     assert_eq!((leave(&mut calls, 1, 800, 5), leave(&mut calls, 2, 900, 5)), (None, None));
     assert_eq!(leave(&mut calls, 1, 900, 7), Some((7, 7)));
 }

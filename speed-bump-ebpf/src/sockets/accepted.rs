@@ -42,7 +42,7 @@ static UNIX_LENGTH_OFFSET: u32 = 0;
 #[unsafe(no_mangle)]
 static UNIX_NAME_OFFSET: u32 = 0;
 
-/// Whether the socket is such a connection. A socket that cannot be read is not.
+/// Whether the socket is an accepted connection of the service. A socket that cannot be read is not.
 #[inline(always)]
 pub fn is_accepted(sock: Sock) -> bool {
     let sock = sock.0;

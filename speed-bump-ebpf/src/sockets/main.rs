@@ -1,8 +1,8 @@
 //! The BPF programs that count the requests that a service answers on its sockets: an object of its own, so
-//! that a session without them loads nothing more. Built by `cargo xtask ebpf`, as the other.
+//! that a session without them loads nothing more. Built by `cargo xtask ebpf`, as the other object.
 //!
-//! They run at tracepoints of the kernel's (include/trace/events/sock.h, since Linux 6.3) through which every
-//! way from a program to the data of a socket leads, except splice(2) from a socket: read(2), recvmmsg(2),
+//! They run at tracepoints of the kernel's (include/trace/events/sock.h, since Linux 6.3) that every way from
+//! a program to the data of a socket passes, except splice(2) from a socket: read(2), recvmmsg(2),
 //! sendfile(2), io_uring; also with kTLS, MPTCP or a sockmap, whose own functions lie below these
 //! tracepoints.
 

@@ -48,7 +48,7 @@ mod call {
     pub const OF_MESSAGES: [u64; 2] = [211, 269];
 }
 
-/// Whether the current task is sending such an answer.
+/// Whether the answer that the current task is sending says that its request failed.
 #[inline(always)]
 pub fn has_failed() -> bool {
     // SAFETY: the helpers have no preconditions.

@@ -20,7 +20,7 @@ const ALIKE: f64 = 1.2;
 const MIN_CHIPS: usize = 5;
 /// A ladder has fewer doses.
 const MAX_DOSES: usize = 200;
-/// A dose is hidden where less than this part of it shows, for sure.
+/// A dose is hidden if it is sure that less than this part of it shows.
 const HIDDEN: f64 = 0.5;
 /// An interval of 99.9 % is this many times as wide as one of 95 %. We need it because three functions have
 /// thirty doses, and the ladder tests them after each round.
@@ -64,7 +64,7 @@ pub struct Bend {
     pub beyond: f64,
 }
 
-/// The curves of the arms that the ladder tried, by number. A unit takes so many ns.
+/// The curves of the arms that the ladder tried, by number. A unit takes `unit` ns.
 pub(crate) fn curves(measured: &Measured, chips: &Chips, unit: f64) -> BTreeMap<usize, Curve> {
     // A chip has too few units for a quantile.
     if measured.by.quantile().is_some() {
@@ -135,23 +135,24 @@ impl Dose {
         self.high_ns.map(|high| self.time_ns + (high - self.time_ns) * OF_ALL)
     }
 
-    /// Whether less than half of it shows, for sure.
+    /// Whether it is sure that less than half of the dose shows.
     fn is_hidden(&self) -> bool {
         self.high_of_all().is_some_and(|high| high < HIDDEN * self.delay_ns)
     }
 
-    /// Whether more than this part of it shows, for sure.
+    /// Whether it is sure that more than this part of the dose shows.
     pub(crate) fn shows(&self, part: f64) -> bool {
         self.low_of_all().is_some_and(|low| low > part * self.delay_ns)
     }
 
-    /// Whether units took less time, for sure: no delay does that.
+    /// Whether it is sure that units took less time with the dose: no delay does that.
     fn is_faster(&self) -> bool {
         self.high_of_all().is_some_and(|high| high < 0.0)
     }
 }
 
-/// The longest dose that is sure to be hidden, if none shorter than it is sure to show. Doses come by length.
+/// The longest dose that is sure to be hidden. `None` if there is none, or if a shorter dose is sure to show.
+/// Doses are sorted by length.
 fn longest_hidden(doses: &[Dose]) -> Option<&Dose> {
     let last = doses.iter().rposition(Dose::is_hidden)?;
     let (before, _) = doses.split_at(last);
@@ -165,8 +166,9 @@ impl Curve {
     }
 }
 
-/// Between the longest dose that is sure to be hidden and the shortest one, beyond it, that is sure to show.
-/// If units were faster with a dose, something else than doses changed their time: nothing is known then.
+/// The bend: it lies between the longest dose that is sure to be hidden and the shortest longer one that is
+/// sure to show. If units were faster with a dose, something else than doses changed their time: nothing is
+/// known then.
 fn bend(doses: &[Dose]) -> Option<Bend> {
     if doses.iter().any(Dose::is_faster) {
         return None;
@@ -175,7 +177,7 @@ fn bend(doses: &[Dose]) -> Option<Bend> {
     let showing = doses.iter().find(|of| of.delay_ns > hidden.delay_ns && of.shows(0.0))?;
     let last = doses.last()?;
     let beyond = (last.time_ns - hidden.time_ns) / (last.delay_ns - hidden.delay_ns);
-    // A line through the shortest dose that shows, with the slope of all beyond.
+    // A line through the shortest dose that shows, with the slope of all doses beyond it.
     let slack = (showing.delay_ns - showing.time_ns / beyond.max(f64::MIN_POSITIVE))
         .clamp(hidden.delay_ns, showing.delay_ns);
     Some(Bend { slack_ns: slack, low_ns: hidden.delay_ns, high_ns: showing.delay_ns, beyond })

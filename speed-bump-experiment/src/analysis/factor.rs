@@ -170,8 +170,8 @@ impl Factor {
         }
     }
 
-    /// What each of these functions is worth at most; `None` without functions, and if one of them has no
-    /// bound.
+    /// The most that any of these functions may be worth; `None` if there are no functions, or if one of them
+    /// has no bound.
     pub(crate) fn worth_bound(factors: &[&Self]) -> Option<f64> {
         let bounds: Option<Vec<f64>> = factors.iter().map(|of| of.worth_high).collect();
         bounds?.into_iter().reduce(f64::max)

@@ -5,7 +5,7 @@ use statrs::distribution::{DiscreteCDF as _, Hypergeometric};
 
 use crate::record::{Mark, Measured, Slice};
 
-/// In a failing slice, more than twice the usual share of the units failed, and this much on top.
+/// A slice is failing if the share of its units that failed is larger than twice the usual share plus this.
 const MARGIN: f64 = 0.02;
 /// If chance distributes failures like this with a smaller probability, delays are the cause.
 const CHANCE: f64 = 0.0005;

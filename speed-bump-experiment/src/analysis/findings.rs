@@ -291,7 +291,7 @@ fn why_undecided(
 /// Why a function is dismissed.
 const TOO_LITTLE: &str = "own time is less than what would be worth it";
 
-/// Whether at least four fifths of this time, waits and own time, are waits.
+/// Whether waits are at least four fifths of the sum of waits and own time.
 fn mostly_waits((waited, own): (f64, f64)) -> bool {
     waited > 0.0 && waited >= 4.0 * own
 }

@@ -63,7 +63,8 @@ impl Move {
 
 /// All numbers that were measured beside the compared one.
 pub(super) fn further(measured: &Measured, replayed: &Replayed, factors: &[Factor]) -> Vec<Further> {
-    // If a quantile is compared, doses are per unit that calls the function, and not per any unit.
+    // If a quantile is compared, a dose is the delay per unit that calls the function, and not the delay per
+    // unit of all: then we report no moves.
     let is_of_all = measured.by.quantile().is_none();
     let matters = |factor: &Factor| factor.arm.filter(|_| is_of_all && factor.verdict == Verdict::Matters);
     let arms: Vec<usize> = factors.iter().filter_map(matters).collect();

@@ -174,8 +174,8 @@ pub(crate) fn too_large(measured: &Measured) -> Option<String> {
         .then(|| format!("{slices} slices of {functions} functions are more than this tool analyses"))
 }
 
-/// The functions or groups that were tested, each once. Records before chips do not list them: then those
-/// that had delays.
+/// The functions or groups that were tested, each once. A record from before chips does not list them: for
+/// such a record, those that had delays.
 fn arms(measured: &Measured) -> Vec<Treatment> {
     if !measured.arms.is_empty() {
         let mut seen = BTreeSet::new();

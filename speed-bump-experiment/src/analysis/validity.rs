@@ -24,7 +24,8 @@ const CLOCK_STEP: i64 = 100_000_000;
 const COSTS: f64 = 0.03;
 /// A larger drift is reported.
 const DRIFT: f64 = 0.1;
-/// If units take this many times as long, or as short, the load or the service is a different one.
+/// If units take more than this many times as long as before, or less than one part in this many, the load or
+/// the service is a different one.
 const ANOTHER: f64 = 2.0;
 /// The most changes of the load that are reported.
 const LOAD_CHANGES: usize = 5;

@@ -1,5 +1,5 @@
-//! The local baseline: what a chip has in common with those around it is the pace of the machine, and not the
-//! effect of a function.
+//! The local baseline: what a chip has in common with the chips around it is the pace of the machine, and not
+//! the effect of a function.
 
 /// Subtracts from each value the weighted mean of the values at most `reach` places away, its own included.
 /// `weights` are positive, one for each value.

@@ -15,7 +15,7 @@ const MAX_SHARE: f64 = 0.9;
 /// A share counts if it is more than this many standard errors.
 const MIN_ERRORS: f64 = 2.0;
 
-/// For each chip, the doses of the chip before; its own if none came right before.
+/// For each chip, the doses of the chip before; its own doses if no chip came right before it.
 fn lagged(doses: &DMatrix<f64>, follows: &[bool]) -> DMatrix<f64> {
     let before = |row: usize| if follows[row] { row.saturating_sub(1) } else { row };
     DMatrix::from_fn(doses.nrows(), doses.ncols(), |row, column| doses[(before(row), column)])
@@ -44,7 +44,7 @@ pub fn share(
     }
 }
 
-/// The doses as they show, if this share of each shows in the next chip.
+/// The doses that show in each chip, if this share of each dose shows in the next chip.
 pub fn shifted(doses: &DMatrix<f64>, follows: &[bool], share: f64) -> DMatrix<f64> {
     if share == 0.0 { doses.clone() } else { doses * (1.0 - share) + lagged(doses, follows) * share }
 }

@@ -21,11 +21,12 @@ use fits::{alone, estimated, widened};
 const MIN_BETWEEN: usize = 16;
 /// An estimate has this many times as many chips as the one before, at least.
 const GROWTH: f64 = 1.15;
-/// The same with more than [`MANY`] functions: the time that an estimate takes grows with the square of their
-/// number.
+/// [`GROWTH`] with more than [`MANY`] functions: the time that an estimate takes grows with the square of
+/// their number.
 const GROWTH_OF_MANY: f64 = 1.6;
 const MANY: usize = 100;
-/// More functions than this are not fitted together, but each against the sum of the others.
+/// If there are more functions than this, we do not fit them together, but each against the sum of the
+/// others.
 const MAX_TOGETHER: usize = 500;
 /// A verdict needs this many chips in which the function has a dose, and this many others.
 const MIN_CHIPS: usize = 10;
@@ -33,7 +34,8 @@ const MIN_CHIPS: usize = 10;
 const ONE_SIDED_95: f64 = 1.64;
 /// The most that may show of a function's dose is assumed to be this many standard errors above the estimate.
 const SAFE: f64 = 2.5;
-/// The share of a dose that is assumed to show: at least; if nothing is known; and at most.
+/// Three assumptions about the share of a dose that shows: the least; the one if nothing is known; and the
+/// most.
 const SHOWS: [f64; 3] = [0.02, 1.2, 50.0];
 /// A function that matters is tested until its standard error is below this or, if its sensitivity is large,
 /// below a part of that, [`PRECISE_OF_LARGE`]. With a limit relative to any estimate, tests would end while
@@ -42,7 +44,7 @@ const PRECISE: f64 = 0.07;
 const PRECISE_OF_LARGE: f64 = 0.05;
 /// An estimate with a larger standard error gives no bound.
 const MAX_ERROR: f64 = 0.4;
-/// The least sum of all sensitivities that is assumed.
+/// We assume that the sum of all sensitivities is at least this.
 const MIN_TOGETHER: f64 = 0.3;
 /// The reach of the baseline while chips are too few for a fit of all functions.
 const EARLY_REACH: usize = 6;
@@ -159,7 +161,8 @@ pub struct Design {
     latency: Option<f64>,
     /// Whether parts of a unit differ, and a chip has some of them.
     parts_differ: bool,
-    /// The requested delay over the dose in the chips of each function, which is as its calls.
+    /// For each function: how much the requested delay, divided by the dose, differs between its chips. This
+    /// ratio is proportional to the number of calls in the chip.
     calls: Vec<Spread>,
     /// The largest dose of one thread in any chip so far.
     tried: f64,

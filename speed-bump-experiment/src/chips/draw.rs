@@ -32,9 +32,9 @@ pub struct Known {
     pub active: bool,
     /// The most of its dose that may show, as a share, from the estimate of this function alone.
     pub may_show: f64,
-    /// The same, scaled down to what all functions together may show.
+    /// `may_show`, scaled down to what all functions together may show.
     pub likely_shows: f64,
-    /// It gets at most this part of a dose.
+    /// The function gets at most this part of a dose.
     pub part: f64,
     /// Its thread.
     pub thread: u32,

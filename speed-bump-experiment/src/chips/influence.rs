@@ -29,7 +29,7 @@ pub struct Influence {
     share: f64,
     /// The quantile, in ns.
     at: f64,
-    /// The bounds of what is near it, in ns.
+    /// The bounds of the latencies near the quantile, in ns.
     low: f64,
     high: f64,
     /// The share of all units below it; units near it count in part.
@@ -99,8 +99,8 @@ impl Influence {
     }
 }
 
-/// How far to both sides of a quantile its density is estimated from, as a share of all units (Bofinger
-/// 1975).
+/// How far from a quantile, on each side, units count for the estimate of its density, as a share of all
+/// units (Bofinger 1975).
 fn width(share: f64, units: f64) -> f64 {
     let normal = Normal::standard();
     let at = normal.inverse_cdf(share);
@@ -180,12 +180,12 @@ mod tests {
             let means = chips.iter().map(|chip| found.mean(chip).unwrap());
             let mean = means.sum::<f64>() / 50.0;
             assert!((mean / found.quantile() - 1.0).abs() < 1e-6, "{mean} {found:?}");
-            // Evenly spread over 3 ms, and beyond the last of them there is nothing.
+            // Units are evenly spread over 3 ms, and there is none beyond.
             assert!(share > 0.95 || (found.density * 3e6 - 1.0).abs() < 0.2, "{found:?}");
         }
     }
 
-    /// A delay that is longer than all units differ by shows as what it is.
+    /// A delay that is longer than any difference between units shows in full.
     #[test]
     fn units_that_take_about_as_long_move_by_what_they_are_delayed() {
         let chip = |delay: u64| counts((0..100).map(|of| 2_000_000 + of * 1_000 + delay));

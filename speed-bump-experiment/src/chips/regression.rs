@@ -1,9 +1,9 @@
 //! The estimate: time per unit, regressed on the doses that were drawn, over all chips.
 //!
-//! Doses are those that were *drawn*, never those that were delivered in the chip: a slow chip has fewer
-//! calls and less delay, and would make its own dose look harmless. The [`baseline`] subtracts the machine's
-//! pace; its reach is the one with the smallest errors. Outliers weigh less (Huber 1964), and errors hold
-//! even if chips vary by different amounts (MacKinnon and White 1985, HC3).
+//! The doses are the *drawn* ones, and never the delivered ones: a slow chip has fewer calls and less delay,
+//! and would make its own dose look harmless. The [`baseline`] subtracts the machine's pace; its reach is the
+//! one with the smallest errors. Outliers weigh less (Huber 1964), and errors hold even if chips vary by
+//! different amounts (MacKinnon and White 1985, HC3).
 //!
 //! Such errors are estimated from the few chips in which a function has a dose, and have few degrees of
 //! freedom accordingly (Satterthwaite 1946; Bell and McCaffrey 2002). They are never smaller than errors that
@@ -20,7 +20,7 @@ use crate::outliers;
 const HUBER: f64 = 2.5;
 /// Rounds of reweighting.
 const ROUNDS: usize = 4;
-/// The same with more than [`MANY`] columns.
+/// Rounds of reweighting with more than [`MANY`] columns.
 const ROUNDS_OF_MANY: usize = 1;
 const MANY: usize = 100;
 /// The least degrees of freedom that are assumed.
@@ -43,7 +43,7 @@ const REACH_OF_LAGS: usize = 3;
 pub enum FarOff {
     /// Less: a moment in which the machine was disturbed says nothing about doses.
     Less,
-    /// As much as others: the few chips with units beyond a quantile are what moves it.
+    /// As much as others: the few chips with units beyond a quantile move the quantile.
     AsOthers,
 }
 
@@ -97,7 +97,7 @@ pub fn fit(times: &[f64], doses: &DMatrix<f64>, fitting: Fitting<'_>) -> Option<
     best_fit(times, doses, fitting).map(|(_, fit)| fit)
 }
 
-/// The same; returns the reach too.
+/// [`fit`], which also returns the reach.
 pub fn best_fit(times: &[f64], doses: &DMatrix<f64>, fitting: Fitting<'_>) -> Option<(usize, Fit)> {
     let is_fit = |reach: &&usize| **reach >= fitting.least_reach() && 2 * **reach < times.len();
     let fits = REACHES.iter().filter(is_fit).filter_map(|reach| {
@@ -113,7 +113,7 @@ pub fn fit_with(times: &[f64], doses: &DMatrix<f64>, reach: usize, fitting: Fitt
     fit_with_weights(times, doses, reach.max(fitting.least_reach()), fitting).map(|(fit, _)| fit)
 }
 
-/// The same; returns the weights of the chips too.
+/// [`fit_with`], which also returns the weights of the chips.
 fn fit_with_weights(
     times: &[f64],
     doses: &DMatrix<f64>,
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
     use crate::chips::world::normal;
 
-    /// Chips that vary by a tenth; each function has its dose in one chip of so many.
+    /// Chips that vary by a tenth; each function has its dose in one chip of `one_in`.
     fn fitted(one_in: &[u32]) -> Fit {
         let mut random = Pcg64Mcg::seed_from_u64(3);
         let mut dose = |column: usize| if random.random_ratio(1, one_in[column]) { 0.2 } else { 0.0 };

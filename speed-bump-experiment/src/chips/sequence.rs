@@ -4,8 +4,8 @@
 /// The information at which the mixture is narrowest: that of a standard error of 0.3.
 const TUNED_FOR: f64 = 1.0 / (0.3 * 0.3);
 
-/// By how many standard errors an estimate may be off on one side: with probability `error` at most, it is
-/// ever off by more. `standard_error` is the present one, and `freedom` its degrees of freedom.
+/// By how many standard errors an estimate may be off on one side. The probability that it is ever off by
+/// more is at most `error`. `standard_error` is the present one, and `freedom` its degrees of freedom.
 pub fn factor(standard_error: f64, error: f64, freedom: f64) -> f64 {
     let information = 1.0 / (standard_error * standard_error);
     let ratio = information / TUNED_FOR;

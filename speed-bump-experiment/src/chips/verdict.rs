@@ -47,7 +47,8 @@ impl Rules {
             return Some(Verdict::Faster);
         }
         let seems_to = sensitivity - TWO_SIDED_95 * error > 0.0 && is_enough(sensitivity);
-        // Many threads may take more than all of a unit's time: then little of a delay is worth much.
+        // If many threads run a function, its own time may be longer than a unit. Then even a small share of
+        // a delay is worth much.
         let is_small = low.abs().max(high.abs()) * share.unwrap_or(1.0).max(1.0) < threshold && !seems_to;
         let is_worth_little = share.is_some_and(|share| high * share < worth);
         // A function without effect does not make units faster.
@@ -121,9 +122,9 @@ mod tests {
     fn units_that_take_less_time_with_delays_never_make_a_function_one_that_does_not_matter() {
         assert_eq!(verdict(-1.0, 0.1, Some(0.2)), Some(Verdict::Faster));
         assert_eq!(verdict(-1.0, 0.1, None), Some(Verdict::Faster));
-        // As much as would matter, though less than the threshold.
+        // The share would be large enough to matter, although it is less than the threshold.
         assert_eq!(verdict(-0.08, 0.015, Some(0.4)), Some(Verdict::Faster));
-        // Likely so, and not sure yet.
+        // This is likely, and not sure yet.
         assert_eq!(verdict(-0.08, 0.03, Some(0.4)), None);
         // Too little for anything.
         assert_eq!(verdict(-0.05, 0.01, None), Some(Verdict::DoesNot));

@@ -59,11 +59,11 @@ pub struct Service {
     pub unit: f64,
     /// The deviation of a unit's time, as a share.
     pub deviation: f64,
-    /// Units after a change of doses that still have the old ones.
+    /// The number of units after a change of doses that still have the old doses.
     pub carry_over: f64,
     /// How its machine's pace changes.
     pub pace: Pace,
-    /// A slack that functions share: for each function, 1 if it is one of them, else 0; and the delay per
+    /// A slack that functions share: for each function, 1 if it shares the slack, else 0; and the delay per
     /// unit that stays hidden for all of them together.
     pub slack: Option<(Vec<f64>, f64)>,
     /// Units of a second kind.

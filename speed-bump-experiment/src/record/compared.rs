@@ -36,7 +36,7 @@ impl By {
         }
     }
 
-    /// What a function is worth a share of, in words.
+    /// The whole of which worths are shares, in words.
     pub(crate) fn whole(self) -> &'static str {
         match self {
             Self::Throughput | Self::Latency => "a unit's time",

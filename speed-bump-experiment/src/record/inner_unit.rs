@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A unit makes a different number of calls if it differs by more than this share.
 const ANOTHER: f64 = 0.1;
-/// A reading comes a little after the end of a unit, so the calls of a unit may be off by this part.
+/// A reading comes a little after the end of a unit, so the calls of a unit may be off by this share.
 const LATE: f64 = 0.2;
 
 /// The units of an experiment are steps inside of longer units: calls of a function that each longer unit
@@ -18,7 +18,7 @@ pub struct InnerUnit {
     /// Steps of longer units in the census; `None` if no unit was observed from its beginning to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub census: Option<StepsOfUnits>,
-    /// The same of the experiment.
+    /// Steps of longer units in the experiment; `None` if no unit was observed from its beginning to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub experiment: Option<StepsOfUnits>,
 }
@@ -47,14 +47,15 @@ impl StepsOfUnits {
     }
 }
 
-/// How far the steps of so many units may be off, as a share.
+/// How far the steps of this many units may be off, as a share.
 fn error_of(units: f64, under_way: f64) -> f64 {
     ((under_way - 1.0).max(0.0) + LATE) / units
 }
 
 impl InnerUnit {
-    /// Whether units made more or fewer steps in the experiment than in the census or, if there was no unit
-    /// in it, whether they differ among themselves: then steps do not count the progress of units.
+    /// Whether units made more or fewer steps in the experiment than in the census or, if no unit was
+    /// observed in the census, whether units of the experiment differ among themselves. If so, steps do not
+    /// count the progress of units.
     pub fn is_changed(&self) -> bool {
         let Some(later) = self.experiment else {
             // There was no unit to compare.

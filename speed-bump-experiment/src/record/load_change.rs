@@ -11,7 +11,7 @@ pub struct LoadChange {
     pub start_ns: Nanos,
     /// When the load was back; `None` if it did not come back.
     pub end_ns: Option<Nanos>,
-    /// Until when the experiment waited for it.
+    /// Until when the experiment waited for the load.
     pub waited_until_ns: Nanos,
     /// The rate of units in this time, as a share of the rate before.
     pub rate: f64,
@@ -21,6 +21,6 @@ pub struct LoadChange {
     /// Units that had begun and were not done; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unanswered: Option<u64>,
-    /// Whether functions were delayed when it began.
+    /// Whether functions were delayed when this time began.
     pub delayed: bool,
 }

@@ -9,7 +9,8 @@ use crate::units::Nanos;
 pub struct Quantiles {
     /// Half of the units had at most this latency.
     pub p50_ns: Nanos,
-    /// 99 of 100 units had at most this latency. With fewer than 100 units it is the slowest one's.
+    /// 99 of 100 units had at most this latency. With fewer than 100 units, this is the latency of the
+    /// slowest one.
     pub p99_ns: Nanos,
 }
 
@@ -21,9 +22,9 @@ pub enum MetricReading {
     Counter {
         /// The time between its readings: it is read right after the unit's metric.
         span_ns: Nanos,
-        /// How much it grew.
+        /// How much the counter grew.
         units: f64,
-        /// The total latency of these, in ns; `None` if not measured.
+        /// The total latency of these units, in ns; `None` if not measured.
         latency_ns: Option<f64>,
         /// Quantiles of the latencies; `None` if unknown.
         quantiles: Option<Quantiles>,

@@ -21,8 +21,9 @@ pub enum Origin {
 
 /// Folders of installed packages (site.py, and Debian's).
 const INSTALLED: [&str; 2] = ["site-packages", "dist-packages"];
-/// How the names begin that an interpreter gives to code of a program without a file. All others are of code
-/// that libraries generate, or of frozen modules of the standard library.
+/// Beginnings of the names that an interpreter gives to the code of a program that has no file. Names in `<>`
+/// with other beginnings belong to code that libraries generate, or to frozen modules of the standard
+/// library.
 const OF_PROGRAMS: [&str; 5] = ["<string>", "<stdin>", "<console>", "<ipython-input", "<unknown>"];
 
 impl Origin {

@@ -26,7 +26,7 @@ pub struct Sampled {
 pub struct Sampling {
     /// How often stacks were read.
     pub ticks: u64,
-    /// The same, per second.
+    /// How often per second.
     pub rate: f64,
     /// Threads that were seen.
     pub threads: usize,

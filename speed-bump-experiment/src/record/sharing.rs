@@ -20,8 +20,8 @@ pub struct InCommon {
     pub threads: usize,
     /// Whether other threads execute Python code under the same GIL.
     pub gil: bool,
-    /// Number of futexes, other than the interpreter's own, on which both one of them and another thread that
-    /// does units waited.
+    /// Number of futexes on which both a thread of the function and another thread, which does units, waited.
+    /// Futexes of the interpreter do not count.
     pub futexes: usize,
     /// The share of time in which threads that do units waited for a processor, of the time in which they
     /// wanted one; `None` if unknown.

@@ -13,7 +13,7 @@ use crate::units::Nanos;
 pub enum Treatment {
     /// No delays: a baseline.
     Control,
-    /// Delays of zero. Of records before chips.
+    /// Delays of zero. Only records from before chips have it.
     Placebo,
     /// Delays of one function.
     Function {
@@ -25,9 +25,9 @@ pub enum Treatment {
         /// Its number.
         group: u32,
     },
-    /// Delays of all functions that are not tested one by one. Of records before chips.
+    /// Delays of all functions that are not tested one by one. Only records from before chips have it.
     Rest,
-    /// Delays of the functions that the coins chose, be it one.
+    /// Delays of the functions that the coins chose, even if that is only one.
     Several,
 }
 
@@ -70,7 +70,8 @@ pub struct Slice {
     pub failed: Option<f64>,
     /// Whether a guard set all delays to zero and ended the slice early.
     pub guarded: bool,
-    /// Why it does not count, if there are any. These rules do not depend on how long units took.
+    /// Why the slice does not count; empty if it counts. The rules for this do not depend on how long units
+    /// took.
     pub marks: Vec<Mark>,
 }
 
@@ -106,7 +107,7 @@ fn is_none(delay: &Nanos) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mark {
-    /// The tool itself was late, by the length of the slice and 100 ms at least.
+    /// The tool itself was late, by at least 100 ms and at least the length of the slice.
     Late,
     /// A guard ended it too early.
     Guarded,
@@ -122,8 +123,8 @@ impl Slice {
         self.end_ns.0.saturating_sub(self.start_ns.0) as f64
     }
 
-    /// Time per unit of work, in ns. Without any unit, it is twice the slice. A slice has too few units for a
-    /// quantile: then it is their mean latency.
+    /// Time per unit of work, in ns. A slice without units counts as half a unit. If a quantile is compared,
+    /// the result is the mean latency, because one slice has too few units for a quantile.
     pub fn time_per_unit(&self, by: By) -> f64 {
         match self.latency_ns.filter(|_| by != By::Throughput && self.units > 0.0) {
             Some(latency) => latency / self.units,

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 /// without a rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Wait {
-    /// Its qualified name: the service's own function where there is one, with all that it calls.
+    /// Its qualified name. If a function of the service itself called the function that waited, it is the
+    /// service's function, with all that this calls.
     pub name: String,
     /// Its file, as the process sees it.
     pub file: PathBuf,
@@ -19,6 +20,7 @@ pub struct Wait {
     pub inside: Option<String>,
     /// What it waited in: a system call, in words.
     pub what: String,
-    /// The share of the time of all threads that do units: of a unit, if one thread does it.
+    /// The share of the time of all threads that do units. If one thread does a whole unit, this is the share
+    /// of a unit's time.
     pub share: f64,
 }

@@ -198,7 +198,7 @@ mod tests {
         Experiment::new(measured)
     }
 
-    /// The same with functions that sampling chose.
+    /// Such an experiment with functions that sampling chose.
     fn sampled_experiment(render_own: f64, seed: u64) -> Experiment {
         let of = |sensitivity| Function { calls: 2.0, sensitivity, slack: 0.0 };
         let functions = [("render".to_owned(), of(1.0), render_own), ("score".to_owned(), of(0.0), 2e5)];
@@ -250,7 +250,7 @@ mod tests {
         let render = &found.functions[0];
         assert!(render.name == "render" && render.worth.is_shown(), "{render:?}");
         assert!(render.worth.low.unwrap() > 0.13, "{render:?}");
-        // One that was not seen at all is as good as dismissed, where sampling saw everything.
+        // If sampling saw everything, a function that was not seen at all is as good as dismissed.
         let mut unseen = before;
         unseen.measured.sampling = None;
         unseen.findings.factors.retain(|of| of.name != "render");

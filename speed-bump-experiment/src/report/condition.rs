@@ -54,7 +54,7 @@ enum End {
     High,
 }
 
-/// How it is compared.
+/// How the number is compared with the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operator {
     Above,
@@ -108,13 +108,13 @@ pub enum Unknown {
         /// The name that was searched.
         name: String,
     },
-    /// The value is unknown for all of these functions.
+    /// The value is unknown for all functions that the pattern matches.
     #[error("{0}: the value is unknown: the function is undecided, or was not tested")]
     NoValue(String),
     /// The experiment's own checks failed.
     #[error("{0}: the experiment's own checks failed, so its numbers are not valid")]
     NotValid(String),
-    /// The two are not comparable.
+    /// The two reports are not comparable.
     #[error("{0}: the two reports are not comparable")]
     NotComparable(String),
     /// A change needs two reports, and there is only one.
@@ -141,7 +141,7 @@ impl Condition {
     /// Evaluates the condition: for which functions it holds, and for which that is unknown.
     ///
     /// # Errors
-    /// It is unknown for all: there is no such function, or no such number.
+    /// It is unknown for all functions whether the condition holds: see [`Unknown`].
     pub fn holds(&self, findings: &Findings, comparison: Option<&Comparison>) -> Result<Holds, Unknown> {
         if !findings.validity.holds {
             return Err(Unknown::NotValid(self.text.clone()));

@@ -102,7 +102,7 @@ impl Profile {
     /// The called and timed functions of a session.
     ///
     /// # Errors
-    /// There are none.
+    /// No function of the session was called and timed.
     pub fn from_session(session: &RecordedSession) -> Result<Self, NoProfile> {
         let mut profile = Self::default();
         let mut is_timed = false;
@@ -145,8 +145,8 @@ impl Profile {
         }
     }
 
-    /// Adds all callers as functions, even if they were not counted themselves: with no calls, and the time
-    /// of the calls that they made. Programs that read profiles look up callers among the functions, and
+    /// Adds the callers that were not counted themselves as functions. Such a function has no calls, and the
+    /// time of the calls that it made. Programs that read profiles look up callers among the functions, and
     /// start at functions without callers.
     #[must_use]
     pub fn with_callers(mut self) -> Self {
@@ -164,7 +164,7 @@ impl Profile {
     /// Checks that callers were recorded.
     ///
     /// # Errors
-    /// They were not.
+    /// Callers were not recorded.
     pub fn check_callers(&self) -> Result<(), NoProfile> {
         if self.callers.is_empty() { Err(NoProfile::NoCallers) } else { Ok(()) }
     }

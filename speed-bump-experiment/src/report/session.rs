@@ -65,7 +65,7 @@ pub struct CallerReport {
 }
 
 impl CallerReport {
-    /// Calls by this function, which need not be selected.
+    /// The calls by the function with this name, file and line. No target has to select it.
     pub fn new(name: String, file: PathBuf, line: Option<u32>, times: PairTimes) -> Self {
         Self {
             name,
@@ -78,7 +78,8 @@ impl CallerReport {
         }
     }
 
-    /// Adds the calls of another entry if both have the same caller for the reader. Returns whether they do.
+    /// Adds the calls of another entry if both show the same name, file and line of the caller. Returns
+    /// whether they do.
     pub fn take_in(&mut self, other: &Self) -> bool {
         let is_same = (&self.name, &self.file, self.line) == (&other.name, &other.file, other.line);
         if is_same {

@@ -10,7 +10,7 @@ use crate::{
     record::{InCommon, Sharing},
 };
 
-/// If threads wait for processors for less than this share of the time, it does not slow them down much.
+/// If threads wait for processors for a smaller share of the time, waiting does not slow them down much.
 const WAITS: f64 = 0.05;
 /// Functions that one line names.
 const NAMED: usize = 3;

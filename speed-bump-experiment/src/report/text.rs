@@ -82,7 +82,8 @@ fn coloured_table(findings: &Findings, style: Style) -> String {
     let fits = |table: &String| table.lines().all(|line| columns(line) <= style.columns);
     let (factors, all): (Vec<_>, Vec<_>) = rows(findings, SHOWN, cells).into_iter().unzip();
     let mut table = aligned(all);
-    // If it does not fit, names are cut, and explanations of verdicts left out; then counts and times.
+    // If the table does not fit, we first cut names and leave out explanations of verdicts, and then counts
+    // and times.
     let short = || rows(findings, SHOWN, short_cells).into_iter().map(|(_, row)| row);
     if !fits(&table) {
         table = aligned(shortened(short().collect(), style.columns));
@@ -142,7 +143,7 @@ pub(super) fn cells(factor: &Factor) -> [String; 6] {
     ]
 }
 
-/// The same with short verdicts.
+/// The cells below [`HEADING`], with short verdicts.
 fn short_cells(factor: &Factor) -> [String; 6] {
     let [name, calls, own, sensitivity, worth, _] = cells(factor);
     [name, calls, own, sensitivity, worth, short_verdict(factor.verdict).to_owned()]

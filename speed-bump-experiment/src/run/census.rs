@@ -8,13 +8,13 @@ use crate::{
 
 /// The least number of slices before the first delay.
 pub(super) const CENSUS_SLICES: u32 = 8;
-/// The same if each slice is a run of a benchmark.
+/// The least number of slices before the first delay if each slice is a run of a benchmark.
 const CENSUS_RUNS: u32 = 4;
 /// The most rounds of slices that wait for the service to settle.
 const CENSUS_ROUNDS: u32 = 3;
 /// A service has not settled if units take more or less time, by this share, in the second half of a round.
 const UNSETTLED: f64 = 0.03;
-/// It has settled if the difference is less than this many standard errors.
+/// A service has settled if that difference is less than this many standard errors.
 const UNSETTLED_ERRORS: f64 = 4.0;
 /// The least noise that is assumed: a few slices may be alike by chance.
 const MIN_NOISE: f64 = 0.005;
@@ -56,7 +56,7 @@ impl Runner<'_> {
             }
             self.mark_unsettled(first);
         }
-        // The sum of none is -0.0.
+        // A sum without any slice is -0.0.
         let units = self.measured.of_phase(PhaseKind::Census).map(|slice| slice.units).sum::<f64>().abs();
         let in_slice = units / self.measured.of_phase(PhaseKind::Census).count().max(1) as f64;
         let census = &mut self.measured.census;

@@ -1,5 +1,5 @@
-//! The phase after the verdicts: doses of several sizes, one function at a time. It tells from which delay on
-//! a function shows, and changes no verdict.
+//! The phase after the verdicts: doses of several sizes, one function at a time. It tells which delays of a
+//! function are long enough to show, and changes no verdict.
 
 use rand::seq::IndexedRandom as _;
 
@@ -15,28 +15,30 @@ use crate::{
     units::Nanos,
 };
 
-/// Functions that it is about.
+/// The most functions that the ladder tries.
 const FUNCTIONS: usize = 3;
-/// All of a delay shows if the sensitivity may be this much.
+/// If the upper end of the sensitivity is at least this, all of a delay may show.
 const ALL: f64 = 0.9;
-/// Doses as parts of the slow-down that is allowed. Each one is tried after those before it.
+/// The doses, as multiples of the allowed slow-down. The ladder begins with the first ones, and adds the next
+/// one to them when the longest so far is hidden.
 const RUNGS: [f64; 10] = [0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
 /// All functions begin with this many rungs.
 const FIRST_RUNGS: usize = 3;
-/// Chips for each function until the next rung.
+/// The chips of a round, for each function. After each round the ladder may add rungs.
 const CHIPS: u32 = 24;
 /// The share of chips that have no delays.
 const WITHOUT: f64 = 0.25;
-/// A delay shows if at least this share of it does. There are many rounds, so in one of them a little shows
-/// by chance.
+/// A delay shows if at least this share of it does. There are many rounds, so a smaller share may show in one
+/// of them by chance.
 const PART_OF_DELAY: f64 = 0.2;
-/// A rung counts as tried if its delays were at least this part of it, because delays of calls are whole ns.
+/// A rung counts as tried if the delays were at least this part of the rung's dose: delays of calls are whole
+/// ns, so they may be a little less than the dose.
 const TRIED: f64 = 0.95;
-/// The part of the time that it takes at most.
+/// The ladder takes at most the time of the experiment divided by this.
 const PART: u64 = 6;
 
 impl Runner<'_> {
-    /// Tries the functions that matter, and those that are hidden though they take time.
+    /// Tries delays of several lengths on the functions that [`of_interest`] chooses.
     pub(super) fn ladder(&mut self) -> Result<(), Stop> {
         // A delay that is hidden in the mean may show in a quantile. Measuring a quantile on each rung would
         // take too long.
@@ -95,24 +97,24 @@ impl Runner<'_> {
     }
 }
 
-/// Whether next to nothing of the longest delay shows. Then the next rung shows by at most as much as is
-/// allowed.
+/// Whether next to nothing of the longest delay shows. Then a delay of the next rung slows units down by at
+/// most the allowed slow-down.
 fn is_hidden(curve: &Curve, allowed: f64) -> bool {
     curve.doses.last().and_then(|dose| dose.high_ns).is_some_and(|high| high < allowed / 2.0)
 }
 
-/// Whether a delay so long was tried, and not cut by the bound on threads.
+/// Whether a delay of this length was really delivered, and not cut by the bound on threads.
 fn was_tried(curve: &Curve, delay_ns: f64) -> bool {
     curve.doses.last().is_some_and(|dose| dose.delay_ns > TRIED * delay_ns)
 }
 
-/// Whether a part of the longest delay shows for sure: a longer one says nothing more.
+/// Whether it is sure that a part of the longest delay shows: a longer delay tells nothing more.
 fn shows(curve: &Curve) -> bool {
     curve.doses.last().is_some_and(|dose| dose.shows(PART_OF_DELAY))
 }
 
-/// The arms with a verdict whose delays show only in part, and those whose delays are hidden. Where all of a
-/// delay shows, a longer one says nothing new.
+/// The arms with a verdict whose delays show only in part, and those whose delays are hidden. If all of a
+/// delay shows, a longer one tells nothing new.
 fn of_interest(replayed: &Replayed) -> Vec<usize> {
     let found = || replayed.design.found().iter().enumerate();
     let with = |verdict: Verdict| {

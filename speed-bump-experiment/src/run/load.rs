@@ -18,9 +18,9 @@ use crate::{
 
 /// The number of latest slices to compare with: slow changes of the load are not odd.
 const RECENT: usize = 32;
-/// One in this many of them may be an outlier.
+/// One in this many of the latest slices may be an outlier.
 const FAR_OFF: usize = 10;
-/// With fewer of them, it is unknown how fast units may come.
+/// With fewer of the latest slices, it is unknown how fast units may come.
 const MIN_RECENT: usize = 4;
 /// A slice is odd if units come this many times as often or as seldom. Without a change of load, units take
 /// half as long again on some machines, or twice as long for a moment.
@@ -35,7 +35,8 @@ const MIN_UNITS: f64 = 5.0;
 const DOZENS: f64 = 24.0;
 /// This many slices without delays have to be odd too: a single one may be a bad moment of the machine.
 const CHECKS: usize = 2;
-/// If the load goes away in the last part of the time, verdicts stand. The time has this many such parts.
+/// If the load goes away in the last part of the time, verdicts stand. The last part is the time divided by
+/// this.
 const LATE: u64 = 10;
 /// This many slices in a row have to be as before until the load is back.
 const CHECKS_UNTIL_BACK: usize = 2;
@@ -51,11 +52,11 @@ pub(super) struct Load {
     silent: f64,
     /// Calls of all functions per ns, in the latest slice that was as before.
     usual_calls: Option<f64>,
-    /// The same in the latest slice.
+    /// Calls of all functions per ns, in the latest slice.
     calls: f64,
-    /// Units that were under way at its end; `None` if unknown.
+    /// Units that were under way at the end of the latest slice; `None` if unknown.
     under_way: Option<u64>,
-    /// Whether it was started again, and no unit has come since.
+    /// Whether the load's command was started again, and no unit has come since.
     is_starting: bool,
     /// When that was last checked.
     checked: Option<Nanos>,
@@ -116,7 +117,8 @@ impl Load {
         self.silent = if slice.units == 0.0 { self.silent + self.expected(slice) } else { 0.0 };
     }
 
-    /// Whether a slice, which was noted, is odd. If slices have few units, it takes several without any.
+    /// Whether a slice, which was noted, is odd. If slices have few units, only several slices in a row
+    /// without any unit are odd.
     fn is_odd(&self, slice: &Slice) -> bool {
         let expected = if slice.units == 0.0 { self.silent } else { self.expected(slice) };
         let are_few = expected >= MIN_UNITS && slice.units < expected / CHANGED;
@@ -177,8 +179,8 @@ impl Runner<'_> {
         Ok(false)
     }
 
-    /// The same for the first slices of all, from this one on, which had nothing to compare with: whether the
-    /// load was there until their end.
+    /// As [`is_under_load`](Self::is_under_load), for the first slices of all, from this one on, which had
+    /// nothing to compare with: whether the load was there until their end.
     pub(super) fn was_under_load(&mut self, block: u32, first: usize) -> Result<bool, Stop> {
         let mut odd = Vec::new();
         for (index, slice) in self.measured.slices.iter().enumerate().skip(first) {
@@ -251,8 +253,8 @@ impl Runner<'_> {
         self.note_change(&odd, &last, now)
     }
 
-    /// The same after the load's command was started again in the latest slice. No delay caused that, and it
-    /// does not count as a change of the load.
+    /// As [`wait_for_load`](Self::wait_for_load), after the load's command was started again in the latest
+    /// slice. No delay caused the end of the load, so this does not count as a change of the load.
     fn wait_for_started_load(&mut self, block: u32) -> Result<(), Stop> {
         let Some(odd) = self.measured.slices.last().cloned() else { return Ok(()) };
         self.wait_until_as_before(block, &odd).map(|_| ())

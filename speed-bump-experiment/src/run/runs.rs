@@ -63,7 +63,7 @@ impl Runner<'_> {
         Ok(slice)
     }
 
-    /// When all of the time is up, ends a run that hangs.
+    /// Ends a run that hangs, when all of the time is up.
     fn check_run(&self, start: Nanos, now: Nanos) -> Result<(), Stop> {
         let took = now.0.saturating_sub(start.0);
         let Census { start_ns, end_ns, .. } = self.measured.census;

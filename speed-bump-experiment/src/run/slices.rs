@@ -22,15 +22,16 @@ const LATEST: usize = 16;
 const BELIEVED: f64 = 2.0;
 /// If units take longer than this, in ns, slices end when a unit is done.
 const LONG_UNIT: f64 = 2e6;
-/// How often to poll for that, per unit.
+/// How often to poll for the end of a unit, per unit.
 const EDGE_PIECES: f64 = 32.0;
-/// How long to wait for that at most, in units.
+/// How long to wait for the end of a unit at most, in units.
 const EDGE_UNITS: f64 = 2.0;
-/// The tool is late if a slice takes longer than planned by its own length, and by this at least: the tool
-/// was stopped, or had no processor. Less does no harm, since it counts from edge to edge.
+/// The tool is late if a slice takes longer than planned by more than its own length, and by more than this:
+/// the tool was stopped, or had no processor. Being less late does no harm, since the tool counts from edge
+/// to edge.
 const LATE: Nanos = Nanos(100_000_000);
 
-/// The counts at a time that the guard compares with.
+/// The counts at a time from which the guard counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Edge {
     at: Nanos,
@@ -204,7 +205,7 @@ impl Runner<'_> {
     }
 
     /// Sets what the guard compares with from the latest slices: a service gets slower and faster by itself,
-    /// and slow-downs count from there.
+    /// and a slow-down is relative to its latest pace.
     pub(super) fn update_pace(&mut self, slice: &Slice) {
         if !self.is_guarded() || slice.units < 1.0 {
             return;

@@ -9,7 +9,7 @@ use crate::{
 
 /// Before this many slices of the census, the metric is polled for the time of a slice.
 const POLLED: u32 = 4;
-/// How often it is polled in that time.
+/// How often the metric is polled in that time.
 const POLLS: u64 = 16;
 /// With fewer steps in a slice, its count is off by a fifth or more.
 const MIN_STEPS: f64 = 5.0;
@@ -19,7 +19,7 @@ const WANTED_STEPS: f64 = 10.0;
 /// How often the unit's metric moved.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    /// While it was polled.
+    /// How often it moved while it was polled.
     fine: u32,
     /// How long it was polled, in ns.
     fine_span: f64,
@@ -80,7 +80,7 @@ impl Runner<'_> {
         if in_slice >= MIN_STEPS {
             return Ok(());
         }
-        // If it moves less than once a slice, all of the census tells how often.
+        // If the metric moves less than once a slice, we count its moves in the whole census.
         let span: f64 = self.measured.of_phase(PhaseKind::Census).map(Slice::span).sum();
         let each = if steps.fine > 1 {
             steps.fine_span / f64::from(steps.fine)

@@ -19,9 +19,10 @@ use crate::{
 /// A verdict rests on chips of at least this time: while another program disturbs the machine for a second,
 /// the service is not itself.
 const MIN_TIME: Duration = Duration::from_secs(5);
-/// In a short test, one part in this many is enough.
+/// In a short test, the time divided by this is enough.
 const MIN_PART: u64 = 3;
-/// The longest delay of a call, if the user gives none; and of a Python function, if units are long.
+/// The longest delay of a call if the user gives none; the longest one of a Python function if units are
+/// long.
 const LONGEST_CALL: Nanos = Nanos(10_000_000);
 const LONGEST_OF_PYTHON: Nanos = Nanos(1_000_000_000);
 
@@ -32,7 +33,7 @@ impl Runner<'_> {
         self.begin_phase(PhaseKind::Test, time);
         self.bound_threads(1.0)?;
         self.measured.arms = arms.clone();
-        // The findings use the same.
+        // The findings use the same time per unit.
         let unit = findings::unit(&self.measured).unwrap_or(self.unit);
         let chips = Chips::new(&self.measured, arms, unit);
         let mut design = chips.design(&self.measured);

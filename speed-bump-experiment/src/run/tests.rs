@@ -90,7 +90,7 @@ fn the_hot_function_in_the_shadow_does_not_matter_and_the_cold_one_does() {
         assert!(holds(score, 0.0), "{score:#?}");
         let slack = score.slack_ns.unwrap();
         assert!((0.2 * MS..1.6 * MS).contains(&slack), "{slack}");
-        // It was named.
+        // The user named the function.
         assert_eq!(factor(&found, "tiny").verdict, Verdict::DoesNotMatter);
         assert_eq!(factor(&found, "sleeping").verdict, Verdict::Dismissed);
         assert_eq!(found.open_loop, Some(false));
@@ -162,7 +162,7 @@ fn the_same_seed_gives_the_same_slices() {
 
 #[test]
 fn units_are_not_slowed_down_by_more_than_allowed() {
-    // Its delay shows three times.
+    // Each delay of the function shows three times.
     let functions = [("a", function(3.0, 0.0), 300)];
     let (found, measured) = found(&functions, Noise::White(0.01), 5);
     // Means of eight slices: a single one is off by chance.
@@ -230,7 +230,7 @@ fn functions_of_a_class_are_delayed_together() {
     ];
     assert_eq!(verdicts, expected, "{}\n{:#?}", found.verdict, found.validity);
     assert!(holds(&found.factors[0], 1.0), "{found:#?}");
-    // Each has its part of the time, and of the delays.
+    // Each function has its part of the time, and of the delays.
     let slice = measured.of_phase(PhaseKind::Test).find(|of| of.doses.iter().any(|(number, _)| *number == 0));
     let doses: Vec<u64> = slice.unwrap().doses.iter().map(|(_, dose)| dose.0).collect();
     let ratio = doses[0] as f64 / doses[1] as f64;
@@ -247,7 +247,7 @@ fn doses_are_those_that_are_asked_for() {
     let mut doses: Vec<u64> = doses.map(|(_, dose)| dose.0 / 1_000).collect();
     doses.sort_unstable();
     doses.dedup();
-    // Of a unit of about a millisecond, over five calls.
+    // Doses are shares of a unit of about a millisecond, divided among five calls.
     assert!(doses.iter().all(|us| (5..=7).contains(us) || (11..=13).contains(us)), "{doses:?}");
 }
 

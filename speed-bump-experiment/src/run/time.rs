@@ -6,11 +6,11 @@ use crate::{
     units::Nanos,
 };
 
-/// Slices take far longer than planned from this many times on.
+/// Slices take far longer than planned if they take more than this many times the planned time.
 const FAR_LONGER: u64 = 2;
 /// The least number of slices at the end.
 const RECOVERY_SLICES: u32 = 4;
-/// How long they take together, if more of them fit into that.
+/// The time for these slices together, if more of them fit into this time.
 const RECOVERY: Nanos = Nanos(1_000_000_000);
 
 /// Why the time is too short for any delay, if units take as long as in the census.

@@ -24,9 +24,9 @@ const LONG_UNIT: f64 = 2e6;
 /// The census takes at least this long, and this many units.
 const CENSUS: Duration = Duration::from_secs(3);
 const CENSUS_UNITS: f64 = 20.0;
-/// And this many units beyond the compared quantile.
+/// The census also takes this many units beyond the compared quantile.
 const CENSUS_BEYOND: f64 = 10.0;
-/// But no more than this part of all the time.
+/// The census takes at most this part of all the time.
 const CENSUS_PART: f64 = 0.25;
 
 /// The pace at which units come.
@@ -50,7 +50,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// For units at this pace.
+    /// Divides the time for units at this pace.
     pub(super) fn new(options: &Options, pace: Pace) -> Self {
         let Pace { unit, under_way } = pace;
         let shortest = if options.quick { SHORTEST } else { SHORTEST_OF_SLOW };
@@ -71,7 +71,7 @@ impl Times {
         }
     }
 
-    /// The same if a chip is a run of a benchmark, which takes `run` ns. A run has its doses from its
+    /// Divides the time if a chip is a run of a benchmark, which takes `run` ns. A run has its doses from its
     /// beginning, so that nothing is dropped.
     pub(super) fn for_runs(total: Duration, run: f64) -> Self {
         let census = CENSUS_PART * Nanos::from(total).0 as f64;

@@ -66,7 +66,7 @@ pub fn record(unit: f64, functions: &[(String, Function, f64)], seed: u64) -> Me
     }
 }
 
-/// A sweep of such functions that takes this long in simulated time.
+/// A sweep of these functions that takes `total` in simulated time.
 pub fn sweep(
     unit: f64,
     functions: &[(String, Function, f64)],
@@ -77,7 +77,7 @@ pub fn sweep(
     sweep_of(record(unit, functions, seed), unit, functions, noise, total)
 }
 
-/// The same, from this record on.
+/// A sweep that continues this record, for `total` in simulated time.
 pub fn sweep_of(
     record: Measured,
     unit: f64,

@@ -10,7 +10,7 @@ use speed_bump_abi::{callers::CallerRow, control_block::ControlBlock};
 
 use super::{Block, fits};
 
-/// Its checked offsets.
+/// The checked offsets of the part for callers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallersLayout {
     rows: usize,
@@ -22,7 +22,7 @@ impl CallersLayout {
     /// `None`: the session does not record callers.
     ///
     /// # Errors
-    /// It does not fit.
+    /// The part does not fit into the block.
     pub(super) fn read(head: &ControlBlock, size: usize) -> Result<Option<Self>, ()> {
         let rows = usize::try_from(head.callers_offset.load(Ordering::Acquire)).map_err(drop)?;
         if rows == 0 {
@@ -43,7 +43,7 @@ pub(crate) struct BlockCallers {
 }
 
 impl Block {
-    /// That part, if the session records callers.
+    /// The part for callers, if the session records them.
     #[inline]
     pub(crate) fn callers(self) -> Option<BlockCallers> {
         Some(BlockCallers { layout: self.0.callers.as_ref()?, block: self })

@@ -15,7 +15,7 @@ use super::{Block, fits};
 /// Bytes of a row of a policy.
 const ROW_BYTES: usize = Policy::WORDS * size_of::<AtomicU64>();
 
-/// Its checked offsets.
+/// The checked offsets of the part for delays.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DelayLayout {
     calls: usize,
@@ -127,7 +127,7 @@ impl BlockDelays {
 }
 
 impl Block {
-    /// That part, if the helper delays.
+    /// The part for delays, if the helper delays.
     #[inline]
     pub(crate) fn delays(self) -> Option<BlockDelays> {
         self.0.delays.as_ref().map(|layout| BlockDelays { layout, block: self })

@@ -13,7 +13,7 @@ use speed_bump_abi::{
 use super::{Block, delays::DelayLayout, fits};
 use crate::times;
 
-/// Its checked offsets.
+/// The checked offsets of the part for times.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimesLayout {
     rows: usize,
@@ -23,7 +23,7 @@ impl TimesLayout {
     /// `None`: the session never times calls.
     ///
     /// # Errors
-    /// It does not fit.
+    /// The part does not fit into the block.
     pub(super) fn read(head: &ControlBlock, size: usize, functions: u32) -> Result<Option<Self>, ()> {
         let rows = usize::try_from(head.times_offset.load(Ordering::Acquire)).map_err(drop)?;
         if rows == 0 {
@@ -43,7 +43,7 @@ pub(crate) struct BlockTimes {
 }
 
 impl Block {
-    /// That part, if calls are timed now.
+    /// The part for times, if calls are timed now.
     #[inline]
     pub(crate) fn times(self) -> Option<BlockTimes> {
         let (layout, delays) = (self.0.times.as_ref()?, self.0.delays.as_ref()?);

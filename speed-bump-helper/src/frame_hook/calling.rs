@@ -29,7 +29,7 @@ use crate::{
 pub(super) struct Calling(Option<(*mut ThreadState, Key)>);
 
 impl Calling {
-    /// Up to 3.10, where frames hold it.
+    /// On 3.8 to 3.10, where frames hold what we need.
     pub(super) const OLD: Self = Self(None);
 
     pub(super) fn of_311(thread: *mut ThreadState, key: Key) -> Self {
@@ -103,7 +103,7 @@ impl Calling {
         }
     }
 
-    /// The same for code that has no number yet.
+    /// Gives the code of a caller a number, if it has none yet.
     #[cold]
     #[inline(never)]
     fn name_caller(self, block: Block, judge: &Judge, code: Code<'_>) -> Option<u32> {
@@ -115,7 +115,8 @@ impl Calling {
         judge.name_caller(block, code)
     }
 
-    /// The callers of targets (`caller=`) that code is, a bit each, if it was not judged yet.
+    /// Which callers that targets name (`caller=`) this code is, a bit for each caller. For code that was not
+    /// judged before.
     #[cold]
     #[inline(never)]
     fn judge_as_caller(self, block: Block, judge: &Judge, code: Code<'_>) -> Option<u32> {
@@ -134,7 +135,7 @@ const INTERPRETER: usize = 16;
 /// The main interpreter, if thread states hold their interpreter at that offset; else null.
 static MAIN: AtomicPtr<Interpreter> = AtomicPtr::new(ptr::null_mut());
 
-/// Finds out whether they do.
+/// Sets [`MAIN`], if thread states hold their interpreter at [`INTERPRETER`].
 pub(super) fn prepare(python: Python<'_>) {
     let (Some(running), Some(interpreter)) = (python.api.thread_state, python.api.thread_interpreter) else {
         return;
@@ -149,7 +150,7 @@ pub(super) fn prepare(python: Python<'_>) {
     }
 }
 
-/// From the number of a thread state, which is unique in its interpreter.
+/// The key for a thread state, from the state's number, which is unique in its interpreter.
 #[inline]
 pub(super) fn key(thread: *mut ThreadState) -> Key {
     let Some((api, number)) = Api::found().and_then(|api| Some((api, api.thread_id?))) else {

@@ -1,10 +1,10 @@
-//! Another tool's hook that ours was set on top of: ours calls it to evaluate frames, and puts it back in the
-//! end. Only one of our hooks does that; the other one calls CPython's evaluator.
+//! Another tool's hook that ours was set on top of: our hook calls it to evaluate frames, and we put it back
+//! in the end. Only one of our hooks calls it; our other hook calls CPython's evaluator.
 //!
-//! A tool that was there before ours may come once more, find ours, and put ours back when it goes: PyTorch
-//! does so for each thread that enters what it compiled, and puts back for all of them the hook that it found
-//! last. From then on its hook must neither be called nor put back. So once we see it on top of ours, ours
-//! calls CPython's evaluator: the tool has ours to put back, and nothing else.
+//! The other tool may set its hook once more, on top of ours. Then it saves our hook, and puts ours back when
+//! it removes its own. PyTorch sets its hook for each thread that enters code that PyTorch compiled, and puts
+//! back, for all these threads, the hook that it saved last. So once we see the tool's hook on top of ours,
+//! we neither call it nor put it back. Our hook then calls CPython's evaluator.
 
 use core::{
     ffi::{c_int, c_void},
@@ -22,11 +22,11 @@ use crate::python::{
     object::Object,
 };
 
-/// That hook. Null: there is none.
+/// The other tool's hook. Null: there is none.
 static CHAINED: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-/// The frames that were last passed on to it and are still being evaluated, each with the thread that passed
-/// it on: room for as many threads as usually run Python. Only a thread that holds the GIL reads and writes
-/// this.
+/// The frames that were last passed on to the other tool's hook and are still being evaluated, each with the
+/// thread that passed it on: room for as many threads as usually run Python. Only a thread that holds the GIL
+/// reads and writes this.
 static PASSED_ON: [PassedOn; 64] = [const { PassedOn::none() }; 64];
 /// Whether a frame was ever passed on.
 static ANY_PASSED_ON: AtomicBool = AtomicBool::new(false);
@@ -75,23 +75,24 @@ pub(super) fn to(hook: Address) {
     CHAINED.store(hook, Ordering::Release);
 }
 
-/// Forgets it.
+/// Forgets the hook that ours is set on top of.
 pub(super) fn forget() {
     CHAINED.store(ptr::null_mut(), Ordering::Release);
 }
 
-/// Whether there is such a hook.
+/// Whether our hook is set on top of another tool's hook.
 pub(super) fn is_there() -> bool {
     !CHAINED.load(Ordering::Acquire).is_null()
 }
 
-/// Whether our hook calls another tool's: then calls take as much of the stack without ours.
+/// Whether our hook calls another tool's hook. If it does, calls would take as much of the stack without our
+/// hook, because the other tool's hook would stay.
 #[inline]
 pub(super) fn has_next<const OVER: bool>() -> bool {
     OVER && is_there()
 }
 
-/// Whether it is this hook.
+/// Whether our hook is set on top of this hook.
 pub(super) fn is(hook: Address) -> bool {
     !hook.is_null() && CHAINED.load(Ordering::Acquire) == hook
 }
@@ -102,7 +103,8 @@ pub(super) fn before() -> Address {
     if chained.is_null() { evaluator::default() } else { chained }
 }
 
-/// Whether we passed this frame on to the other hook, and it calls us with it.
+/// Whether we have passed this frame on to the other tool's hook, which now calls our hook with the same
+/// frame.
 #[inline]
 pub(super) fn has_passed_on(frame: *mut Frame) -> bool {
     ANY_PASSED_ON.load(Ordering::Relaxed) && has_passed_on_by(thread(), frame)
@@ -138,10 +140,11 @@ pub(super) unsafe fn go_on_39<const OVER: bool>(
     if OVER { pass_on(frame, evaluate) } else { evaluate(evaluator::default()) }
 }
 
-/// Calls the hook that was there before ours. If it calls ours with the same frame, it has been set on top of
-/// ours in the meantime, and the two would call each other without end: then the default evaluator runs.
-/// Before it calls us it may run Python, whose frames we pass on as well; so after each frame we restore the
-/// one remembered before, unless other threads or greenlets have used the entry in between.
+/// Calls the hook that was there before ours. That hook calls ours with the same frame if the other tool has
+/// set it on top of ours in the meantime. The two would call each other without end, so we call the default
+/// evaluator then. Before the other hook calls ours, it may run Python code, whose frames we pass on as well.
+/// So we remember the frame that we pass on, and afterwards restore the frame that was remembered before,
+/// unless other threads or greenlets have used the entry in between.
 #[inline]
 fn pass_on(frame: *mut Frame, evaluate: impl FnOnce(Address) -> *mut Object) -> *mut Object {
     let chained = CHAINED.load(Ordering::Relaxed);

@@ -39,7 +39,7 @@ pub(super) unsafe fn evaluate(thread: *mut ThreadState, frame: *mut Frame, throw
     // SAFETY: the same. Up to 3.11 there is one GIL for all.
     let current = unsafe { evaluator::current_of(python, interpreter) };
     if !is_ours(python.api, current) || is_over(python.api, current) && chain::is_there() {
-        // With another tool's hook, calls take as much of the stack without ours.
+        // Without our hook, another tool's hook would stay, and calls would take as much of the stack.
         // SAFETY: as the caller promises.
         return unsafe { evaluate(thread, frame, throw) };
     }
@@ -60,8 +60,9 @@ pub(super) unsafe fn evaluate(thread: *mut ThreadState, frame: *mut Frame, throw
             evaluator::set_of(python, interpreter, ours);
         }
         if is_main {
-            // In this order: a thread that sees neither would take our hook for lost. If the place is empty
-            // later, our hook counts as missing from here on.
+            // First we set the hook again, and then we clear this flag: a thread that sees neither hook nor
+            // flag would think that our hook is lost. If the place is empty from here on, our hook counts as
+            // missing.
             IN_THE_DEPTH.store(false, Ordering::SeqCst);
         }
         result

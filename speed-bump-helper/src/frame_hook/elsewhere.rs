@@ -21,12 +21,13 @@ use crate::{
     },
 };
 
-/// The hook for other interpreters. `None`: in the main one, ours passes frames on to another tool's hook.
+/// The hook for other interpreters. `None` if our hook in the main interpreter passes frames on to another
+/// tool's hook.
 pub(crate) fn hook(api: &Api) -> Option<Address> {
     (!chain::is_there()).then(|| ours::<false>(api))
 }
 
-/// Sets it, unless another tool's hook is there. Returns whether it is set.
+/// Sets the hook at this place, unless another tool's hook is there. Returns whether ours is set.
 pub(crate) fn install(api: &Api, place: &AtomicPtr<c_void>, hook: Address) -> bool {
     let before = place.load(Ordering::Acquire);
     let is_there = before == hook
@@ -35,7 +36,7 @@ pub(crate) fn install(api: &Api, place: &AtomicPtr<c_void>, hook: Address) -> bo
     is_there || evaluator::replace_default(place, hook)
 }
 
-/// Removes it. Needs the GIL.
+/// Removes the hook from this place. Needs the GIL.
 pub(crate) fn uninstall(python: Python<'_>, place: &AtomicPtr<c_void>) {
     if is_ours(python.api, place.load(Ordering::Acquire)) {
         place.store(evaluator::stored_default(python), Ordering::Release);

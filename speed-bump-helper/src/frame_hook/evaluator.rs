@@ -42,7 +42,7 @@ const SEARCHED: usize = 1024;
 static DEFAULT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static GETTER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static SETTER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-/// Its offset in an interpreter's state; 0 while unknown.
+/// The offset of the evaluator in an interpreter's state; 0 while unknown.
 static OFFSET: AtomicUsize = AtomicUsize::new(0);
 
 /// Finds the offset, once per process.
@@ -70,8 +70,8 @@ pub(crate) fn prepare(python: Python<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Searches again, after [`prepare`], for the place where 3.8 stores it. Returns whether it is known. The
-/// main interpreter must exist.
+/// Searches again, after [`prepare`], for the place where 3.8 stores the evaluator. Returns whether the place
+/// is known. The main interpreter must exist.
 pub(crate) fn search_again(api: &Api) -> bool {
     if OFFSET.load(Ordering::Acquire) == 0 {
         // SAFETY: needs nothing.
@@ -108,7 +108,7 @@ fn probe() -> Option<usize> {
     (offset > 0 && offset < BYTES && offset.is_multiple_of(8)).then_some(offset)
 }
 
-/// Its place in an interpreter. `None`: the offset is unknown.
+/// The place of the evaluator in an interpreter. `None`: the offset is unknown.
 ///
 /// # Safety
 /// The interpreter is alive for as long as the place is used.
@@ -119,7 +119,7 @@ pub(crate) unsafe fn place<'i>(interpreter: NonNull<Interpreter>) -> Option<&'i 
 }
 
 /// Makes an interpreter that uses the default evaluator use another one; its threads find it at the next
-/// call. Returns whether it is used.
+/// call. Returns whether the interpreter uses the other one now.
 pub(crate) fn replace_default(place: &AtomicPtr<c_void>, evaluator: Address) -> bool {
     [ptr::null_mut(), default()]
         .into_iter()

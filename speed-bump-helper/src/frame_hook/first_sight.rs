@@ -3,7 +3,7 @@
 //! From 3.11 on that is easy, since code holds its qualified name. Before, only code that makes functions
 //! holds their names. So when code that defines functions starts (a module, a class, a text passed to exec),
 //! we read it, and judge the functions that it will define before they are called. For all other code we
-//! search for a function that has it, and a qualified name.
+//! search for a function that has this code, and read its qualified name.
 
 use core::{
     ops::ControlFlow,
@@ -59,7 +59,7 @@ pub(crate) fn prepare(python: Python<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The verdict on the code of a frame that is about to start. `None`: not now.
+/// The verdict on the code of a frame that is about to start. `None`: we cannot judge it now.
 pub(crate) fn judge(
     block: Block,
     judge: &Judge,

@@ -131,8 +131,8 @@ pub(crate) unsafe fn calling_code(frame: *mut Frame) -> *mut Object {
     unsafe { code_or_null(frame.wrapping_byte_add(BACK).cast::<*mut Frame>().read()) }
 }
 
-/// The code of the frame that calls the one that is about to be evaluated, on 3.11, where that one is not in
-/// its place yet. Null if there is none; `None`: this build has an unknown layout.
+/// The code of the calling frame, on 3.11. There, when Python calls a hook, the thread's current frame is
+/// still the calling one. Null if there is none; `None`: this build has an unknown layout.
 ///
 /// # Safety
 /// The thread state that a hook is called with, before the evaluator runs.

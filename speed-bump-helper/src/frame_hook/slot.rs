@@ -57,7 +57,7 @@ struct Seen {
     /// For how long we have checked, and for how much of it ours was certainly not called, in ms.
     looked_ms: AtomicU64,
     missed_ms: AtomicU64,
-    /// The time of a hook that is there, if we do not know yet whether it calls ours.
+    /// How long the present hook has been there, if we do not know yet whether it calls ours.
     open_ms: AtomicU64,
     turn: AtomicU32,
     busy: AtomicBool,
@@ -97,7 +97,8 @@ fn set_alone(python: Python<'_>) {
     evaluator::set(python, ours::<false>(python.api));
 }
 
-/// Ours is called first, and calls the other one. If that calls ours, the frame is counted already.
+/// Sets our hook on top of another. Python calls ours first, and ours calls the other. If the other calls
+/// ours again, the frame is counted already.
 fn set_before(python: Python<'_>, other: Address) {
     CALLS_US.store(ptr::null_mut(), Ordering::Relaxed);
     chain::to(other);
@@ -115,15 +116,17 @@ pub(super) fn give_back(python: Python<'_>) -> u32 {
             chain::forget();
         }
         Holder::Empty => chain::forget(),
-        // If it calls ours, or puts ours back, ours still calls the hook that was there before.
+        // The other tool's hook calls ours, or the tool will put ours back. So our hook must still call the
+        // hook that was there before.
         Holder::Other if CALLS_US.load(Ordering::Relaxed) == current => return notice::HOOK_COVERED,
         Holder::Other => {}
     }
     0
 }
 
-/// Another tool's hook that ours was set on top of is now on top of ours. So it will put ours back when it
-/// goes, and we must no longer call it or put it back. While it stays, Python calls it without us.
+/// Notices that a hook that ours was set on top of is now on top of ours. Then its tool will put ours back
+/// when it goes, and we must no longer call the hook or put it back. While the hook stays, Python calls it
+/// without us.
 fn notice_on_top(current: Address) {
     if chain::is(current) {
         chain::forget();
@@ -145,7 +148,8 @@ fn place<'i>(api: &Api) -> Option<&'i AtomicPtr<c_void>> {
     unsafe { evaluator::place(main) }
 }
 
-/// Our hook at this address is called. If another one is set, that one calls ours.
+/// Notes that Python or another hook calls our hook at this address. If another hook is set, that one calls
+/// ours.
 #[inline]
 pub(super) fn is_called(hook: Address) {
     let place = PLACE.load(Ordering::Relaxed);
@@ -170,7 +174,7 @@ fn note_caller(hook: Address) {
         notice_on_top(current);
     } else if is_over(api, current) && is_ours(api, hook) && !is_over(api, hook) && chain::is_there() {
         // Ours was set on top of a hook that calls ours after all, when nothing had been called for a while.
-        // Put it first again, or each call would reach it twice.
+        // We make that hook the first again, or each call would reach ours twice.
         let chained = chain::before();
         CALLS_US.store(chained, Ordering::Relaxed);
         chain::forget();
@@ -205,8 +209,8 @@ fn come_again() {
     }
 }
 
-/// Which of our hooks is to be set in this session, when one of ours is set. Only a hook set on top of
-/// another tool's must be the one that calls it.
+/// Which of our hooks is to be set in this session, when one of ours is set. If ours is set on top of another
+/// tool's hook, it must be the one that calls that hook.
 fn keep(api: &Api, current: Address) -> Address {
     if is_over(api, current) && chain::is_there() {
         return ours::<true>(api);
@@ -244,15 +248,15 @@ pub(crate) fn look(api: &Api, block: Block, after_ms: u32) -> bool {
     let mut stays = false;
     match holder(api, current) {
         Holder::Ours => {
-            // A hook of a session that timed calls, or did not, which another tool has put back. Or one that
-            // was set on top of another tool's hook, which has gone.
+            // Another tool may have put back our hook of an earlier session, which timed calls while this one
+            // does not, or the reverse. Or ours calls another tool's hook that has gone.
             let hook = keep(api, current);
             let _ = place.compare_exchange(current, hook, Ordering::SeqCst, Ordering::SeqCst);
         }
         Holder::Empty if IN_THE_DEPTH.load(Ordering::SeqCst) => {}
         Holder::Empty => {
             SEEN.miss(after_ms);
-            // Tools that come from here on find ours, or do not.
+            // What we knew of other hooks no longer holds: tools that come from here on find ours, or do not.
             CALLS_US.store(ptr::null_mut(), Ordering::Relaxed);
             chain::forget();
             evaluator::replace_default(place, ours::<false>(api));
@@ -276,8 +280,8 @@ pub(crate) fn look(api: &Api, block: Block, after_ms: u32) -> bool {
     stays
 }
 
-/// Sets our hook on top of one that stays and never calls ours. If the place is unknown, only this notices
-/// that ours is gone.
+/// Sets our hook on top of one that stays and never calls ours. If the place is unknown, only this function
+/// can notice that ours is gone.
 pub(crate) fn see_to(python: Python<'_>) {
     let current = evaluator::current(python);
     if !WANTED.load(Ordering::Acquire) {
@@ -306,7 +310,7 @@ impl Seen {
         }
     }
 
-    /// The hook that is set now. Returns for how long it has been, in ms.
+    /// Notes the hook that is set now. Returns for how long it has been set, in ms.
     fn note(&self, current: Address, after_ms: u32) -> u32 {
         self.looked_ms.fetch_add(u64::from(after_ms), Ordering::Relaxed);
         let last = self.last.swap(current, Ordering::Relaxed);
@@ -323,7 +327,7 @@ impl Seen {
         same_ms
     }
 
-    /// Whether to check with the GIL, as the place is unknown: each time that this long has passed.
+    /// Whether it is time to check with the GIL: if the place is unknown, we do so once in [`STAYS_MS`].
     fn is_time(&self, after_ms: u32) -> bool {
         let is_time = self.note(ptr::null_mut(), after_ms) >= STAYS_MS;
         if is_time {
@@ -337,7 +341,7 @@ impl Seen {
         self.close();
     }
 
-    /// From here on we will not learn it.
+    /// From here on, we cannot learn whether the hook called ours: counts its time as missed.
     fn close(&self) {
         self.missed_ms.fetch_add(self.open_ms.swap(0, Ordering::Relaxed), Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
 //! How much of its C stack a thread has left.
 //!
-//! A hook can make a program need more of it: without one, 3.11 runs Python functions that call each other in
-//! one C function. A program near the end of its stack must not overflow because of us. So we leave half of
-//! every stack to the program.
+//! A hook can make a program need more of its stack: without a hook, 3.11 runs Python functions that call
+//! each other in one C function. A program near the end of its stack must not overflow because of us. So we
+//! leave half of every stack to the program.
 
 use core::{
     ffi::{CStr, c_int, c_void},
@@ -91,12 +91,12 @@ type Own = unsafe extern "C" fn() -> usize;
 type Stack = unsafe extern "C" fn(*const Attributes, *mut usize, *mut usize) -> c_int;
 type Destroy = unsafe extern "C" fn(*mut Attributes) -> c_int;
 
-/// The functions of pthread.h that give it, once they are found.
+/// The functions of pthread.h that give the bounds of a stack, once they are found.
 static FUNCTIONS: [AtomicPtr<c_void>; 4] = [const { AtomicPtr::new(ptr::null_mut()) }; 4];
 const NAMES: [&CStr; 4] =
     [c"pthread_getattr_np", c"pthread_self", c"pthread_attr_getstack", c"pthread_attr_destroy"];
 
-/// Finds those functions; not to be called in a hook. `false`: the C library lacks one.
+/// Finds the functions of pthread.h; not to be called in a hook. `false`: the C library lacks one.
 pub(crate) fn prepare() -> bool {
     NAMES.iter().zip(&FUNCTIONS).all(|(name, place)| {
         let found = host::symbol(name);

@@ -1,10 +1,11 @@
 //! `__getitem__` in the first releases of 3.11.
 //!
-//! There, an `x[y]` that was specialised for a Python function evaluates it without checking for a hook
-//! (Python/ceval.c, BINARY_SUBSCR_GETITEM of 3.11.2; 3.11.7 checks). It does so only while the function has a
-//! version that fits 16 bits. So during a session, selected functions of that name get larger versions:
-//! Python would reach these numbers only after four thousand million functions. A version only tells whether
-//! the function is still the same; with 0, Python gives it the next one.
+//! In these releases, an `x[y]` that was specialised for a Python `__getitem__` evaluates this function
+//! without checking for a hook (Python/ceval.c, BINARY_SUBSCR_GETITEM of 3.11.2; 3.11.7 checks). It does so
+//! only while the function has a version that fits 16 bits. So during a session, selected functions of that
+//! name get larger versions: Python would reach these numbers only after four thousand million functions.
+//! Python only compares versions, to see whether a function is still the same. A function whose version is 0
+//! gets the next number from Python.
 
 use core::{
     ptr::{self, NonNull},
@@ -38,7 +39,7 @@ static NEXT: AtomicU32 = AtomicU32::new(u32::MAX);
 /// Whether some function has a version of ours.
 static GIVEN: AtomicBool = AtomicBool::new(false);
 
-/// Prepares, once per process.
+/// Finds the name, once per process.
 ///
 /// # Errors
 /// [`speed_bump_abi::control_block::Failure::Python`].
@@ -52,7 +53,7 @@ pub(super) fn prepare(python: Python<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Call it before the frame of a selected function is evaluated.
+/// Must be called before the frame of a selected function is evaluated.
 ///
 /// # Safety
 /// A frame of 3.11 and its code.
@@ -120,7 +121,8 @@ pub(super) fn take_back(python: Python<'_>) {
         }
     });
     if taken.is_err() {
-        // They stay: their subscripts are evaluated as with a hook.
+        // We could not list the functions. They keep our versions, and their subscripts are evaluated as with
+        // a hook.
         GIVEN.store(true, Ordering::Relaxed);
     }
 }
@@ -132,7 +134,7 @@ unsafe fn give_version(function: *mut Object) {
     let version = unsafe { version(function) };
     if version.load(Ordering::Relaxed) < OURS {
         GIVEN.store(true, Ordering::Relaxed);
-        // Never the same one twice: code that was specialised for one function would call the other.
+        // We give no number twice: code that was specialised for one function would call the other.
         version.store(NEXT.fetch_sub(1, Ordering::Relaxed) | OURS, Ordering::Relaxed);
     }
 }

@@ -1,4 +1,4 @@
-//! Functions whose targets are for some callers alone (`caller=`): which of its targets a call counts for.
+//! Functions whose targets are for some callers alone (`caller=`): which of the targets a call counts for.
 //!
 //! Such a function has a number for each of these targets, in the order of the file, up to the first that is
 //! for all callers. The block chains them ([`Branch`](speed_bump_abi::control_block::Branch)). A caller keeps
@@ -56,15 +56,15 @@ pub(crate) fn find(block: Block, first: u32, callers: u32) -> Option<u32> {
 }
 
 impl Judge {
-    /// The callers of targets (`caller=`) that the function of a calling frame is, a bit each, if that is
-    /// known.
+    /// Which callers that targets name (`caller=`) the function of a calling frame is, a bit for each caller.
+    /// `None` if that is not known yet.
     #[inline]
     pub(crate) fn known_as_caller(&self, code: Code<'_>) -> Option<u32> {
         self.noted_at(Place::Caller, code)
     }
 
-    /// The same for code that was not judged. `search` finds the qualified name where code does not hold it.
-    /// May clear the exception that is set.
+    /// Like [`known_as_caller`](Self::known_as_caller), for code that was not judged yet. `search` finds the
+    /// qualified name where code does not hold it. May clear the exception that is set.
     #[cold]
     pub(crate) fn judge_as_caller<'gil>(
         &self,

@@ -25,14 +25,15 @@ static VERDICT: AtomicIsize = AtomicIsize::new(NO_INDEX);
 static CALLER: AtomicIsize = AtomicIsize::new(NO_INDEX);
 /// Offset of `co_extra` in a code object, if we read it in place; else 0.
 static IN_PLACE: AtomicUsize = AtomicUsize::new(0);
-/// Held while a verdict is written in a free-threaded build: two threads must not both grow one code object's
-/// list.
+/// A lock, held while a verdict is written in a free-threaded build: two threads must not both grow one code
+/// object's list.
 static WRITING: AtomicBool = AtomicBool::new(false);
-/// How often we try to take it. A forked child may inherit it locked by a thread that it does not have. Then
-/// it decides each verdict anew, until it gets a session of its own.
+/// How often we try to take that lock. A forked child inherits the lock as held if a thread of its parent
+/// held it, and no thread of the child frees it. Then the child decides each verdict anew, until it gets a
+/// session of its own.
 const PATIENCE: u32 = 100_000;
 
-/// Which of our numbers it is.
+/// Which of our two numbers in a code object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// The verdict.
@@ -71,7 +72,7 @@ pub(super) fn read(place: Place, code: Code<'_>) -> u64 {
     extra as u64
 }
 
-/// The same if `co_extra` is at this offset.
+/// The number, if `co_extra` is at this offset; 0 if there is none.
 ///
 /// # Safety
 /// A living code object, whose `co_extra` lies there; the GIL is held.

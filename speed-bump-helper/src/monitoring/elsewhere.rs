@@ -38,7 +38,7 @@ use crate::{
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// How often in a row an interpreter had no `sys.monitoring`: one that starts has none yet.
 static WITHOUT: AtomicU32 = AtomicU32::new(0);
-/// The limit for that: importing `site` makes some hundred calls.
+/// From this many times in a row on, we give up. Importing `site` makes some hundred calls.
 const MAX_WITHOUT: u32 = 100_000;
 
 /// Wants calls reported from here on. `false`: they cannot be.
@@ -79,7 +79,7 @@ fn see_to_interpreter(python: Python<'_>) {
     let place = unsafe { NonNull::new((python.api.interpreter)()).and_then(|here| evaluator::place(here)) };
     let Some(place) = place else { return };
     let hook = on_next_call as Evaluator39 as Address;
-    // First: a thread that changes the wanted state from here on sets the hook again.
+    // We remove the hook first: a thread that changes the wanted state from here on sets the hook again.
     if place.compare_exchange(hook, ptr::null_mut(), Ordering::SeqCst, Ordering::SeqCst).is_err() {
         // Another tool came in between, and calls the hook that was there before: with each call, and for
         // ever.

@@ -29,7 +29,7 @@ use crate::{
 /// A callback and its events, by their names in `sys.monitoring.events`: their numbers differ between
 /// versions.
 pub(super) struct Listener {
-    /// Its key in another interpreter.
+    /// The key of the callback in the dictionary of another interpreter.
     pub(super) which: KeptObject,
     events: &'static [&'static core::ffi::CStr],
     pub(super) definition: MethodDefinition,
@@ -134,7 +134,8 @@ unsafe extern "C" fn on_resume(_: *mut Object, arguments: *const *mut Object, co
     if unsafe { resume(api, arguments, count) } { api.none.as_ptr() } else { disable(api) }
 }
 
-/// The same for an exception that is thrown into it: `on_throw(code, offset, exception)`.
+/// The callback for a generator or coroutine into which an exception is thrown: `on_throw(code, offset,
+/// exception)`.
 ///
 /// # Safety
 /// As [`on_resume`].
@@ -145,7 +146,7 @@ unsafe extern "C" fn on_throw(_: *mut Object, arguments: *const *mut Object, cou
     api.none.as_ptr()
 }
 
-/// Returns whether it belongs to a selected function.
+/// Begins to time a generator or coroutine that resumes. Returns whether it belongs to a selected function.
 ///
 /// # Safety
 /// As [`on_resume`].
@@ -199,7 +200,7 @@ unsafe extern "C" fn on_unwind(_: *mut Object, arguments: *const *mut Object, co
     api.none.as_ptr()
 }
 
-/// Returns whether it belongs to a selected function.
+/// Ends the timing of a call. Returns whether the call is one of a selected function.
 ///
 /// # Safety
 /// As [`on_resume`].

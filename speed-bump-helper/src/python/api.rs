@@ -232,7 +232,7 @@ impl Api {
         unsafe { FOUND.load(Ordering::Acquire).as_ref() }?.as_ref()
     }
 
-    /// Looks it up, once. Only the helper's thread calls this, or the one that initialises Python.
+    /// Looks up the API, once. Only the helper's thread calls this, or the one that initialises Python.
     /// `Ok(None)`: the version is not known before Python is initialised.
     ///
     /// # Errors

@@ -2,12 +2,12 @@
 //! fork. Up to 3.13 Python lists no frozen object, so we read them from memory.
 //!
 //! Each object has two words before it that link it to others of its generation (`PyGC_Head`), and frozen
-//! objects are a generation of their own. The address of that one's head is not exported. It comes after the
-//! three other generations and a pointer to the first of them (`struct _gc_runtime_state`,
-//! Include/internal/pycore_gc.h of 3.9 to 3.13, pycore_pymem.h of 3.8). We find it by that pointer, and
-//! accept it if its chain has as many objects as `gc.get_freeze_count()` returns. Following a chain of
-//! millions of objects takes a tenth of a second, with the GIL, so we count only once. From then on, each use
-//! follows the chain only as long as every link points back.
+//! objects are a generation of their own. CPython does not export the address of this generation's head. The
+//! head comes after the three other generations and a pointer to the first of them (`struct
+//! _gc_runtime_state`, Include/internal/pycore_gc.h of 3.9 to 3.13, pycore_pymem.h of 3.8). We find it by
+//! that pointer, and accept it if its chain has as many objects as `gc.get_freeze_count()` returns. Following
+//! a chain of millions of objects takes a tenth of a second, with the GIL, so we count only once. From then
+//! on, each use follows the chain only as long as every link points back.
 
 use core::{
     ops::ControlFlow,
@@ -17,7 +17,8 @@ use core::{
 
 use super::{gil::Python, object::Object, object::Owned};
 
-/// How many bytes we search for it: less than that structure has, and more than its offset.
+/// How many bytes of `_PyRuntime` (3.8) or of an interpreter's state (later) we search for the pointer to the
+/// first generation: less than the structure has, and more than the offset of the pointer.
 const SEARCHED_RUNTIME_38: usize = 640;
 const SEARCHED_INTERPRETER: usize = 1024;
 const SEARCHED_INTERPRETER_313: usize = 8192;
@@ -25,11 +26,11 @@ const SEARCHED_INTERPRETER_313: usize = 8192;
 const GENERATION: usize = 24;
 /// How many generations come before the pointer to the first of them.
 const GENERATIONS: usize = 3;
-/// Bytes between them and the pointer: later releases of 3.13 align only the pointer.
+/// Bytes between these generations and the pointer: later releases of 3.13 align only the pointer.
 const GAPS: [usize; 2] = [0, 4];
 /// Bytes of a `PyGC_Head`, which lies right before an object.
 const HEAD: usize = 16;
-/// Bits of its second word that do not belong to the address (`_PyGC_PREV_MASK`).
+/// Bits of the second word of a `PyGC_Head` that do not belong to the address (`_PyGC_PREV_MASK`).
 const FLAGS: usize = 3;
 
 /// The head of a chain that was followed to its end and had the expected number of objects.

@@ -28,9 +28,9 @@ const GIVEN_AWAY_NS: u32 = 100_000;
 pub(crate) struct Gil {
     api: &'static Api,
     state: c_int,
-    /// Whether a thread that otherwise keeps it has given it away.
+    /// Whether the main thread offered the GIL, and waits until we no longer need it.
     is_offered: bool,
-    /// When that thread started to wait (`CLOCK_MONOTONIC`, in ns); `None` without a clock.
+    /// When we took the GIL in turn (`CLOCK_MONOTONIC`, in ns); `None` without a clock.
     since_ns: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Python<'gil> {
 }
 
 impl Gil {
-    /// Waits for it. `None`: the interpreter does not exist yet, or is gone.
+    /// Waits for the GIL. `None`: the interpreter does not exist yet, or is gone.
     pub(crate) fn take(api: &'static Api) -> Option<Self> {
         // SAFETY: neither function needs anything.
         unsafe {
@@ -54,10 +54,10 @@ impl Gil {
         }
     }
 
-    /// The same for the helper's thread: asks for it only when that does no harm. Calls `go_on` in between.
-    /// `None`: also if `go_on` returned false.
+    /// Takes the GIL for the helper's thread: asks for it only when that does no harm, and calls `go_on` in
+    /// between. `None`: as for [`Gil::take`], or because `go_on` returned false.
     pub(crate) fn take_in_turn(api: &'static Api, go_on: impl FnMut(Waited) -> bool) -> Option<Self> {
-        // Before there is an interpreter, no thread has it.
+        // Before there is an interpreter, no thread has the GIL.
         // SAFETY: the function needs nothing.
         let is_there = unsafe { (api.is_initialized)() } != 0;
         if is_there && turn::wait(api, go_on) == Turn::Unwanted {
@@ -71,20 +71,20 @@ impl Gil {
         Some(gil)
     }
 
-    /// The right to call Python that comes with it.
+    /// The right to call Python that comes with the GIL.
     pub(crate) fn python(&self) -> Python<'_> {
         Python { api: self.api, held: PhantomData }
     }
 
-    /// Lets other threads have it, and waits for it again. A thread that otherwise keeps it, and so may not
-    /// give it away again soon, goes on only after it has waited for long.
+    /// Lets other threads have the GIL, and waits for it again. If the main thread offered the GIL, it may
+    /// not offer it again soon: then we do this only after the main thread has waited for long.
     pub(crate) fn pause(&mut self) {
         if !self.is_offered || self.has_waited_for_long() {
             self.without(|| sys::sleep(GIVEN_AWAY_NS));
         }
     }
 
-    /// Whether it was held for this long, in ns.
+    /// Whether we have held the GIL for longer than this, in ns.
     pub(crate) fn is_kept_for(&self, ns: u64) -> bool {
         let now = sys::clock_ns(CpuClock::Monotonic).zip(self.since_ns);
         now.is_some_and(|(now, since)| now.saturating_sub(since) > ns)
@@ -95,14 +95,14 @@ impl Gil {
         waited.is_none_or(|(now, since)| now.saturating_sub(since) > MAX_IN_ONE_PIECE_NS)
     }
 
-    /// It was taken in turn.
+    /// The GIL was taken in turn.
     fn taken(&mut self) {
         self.is_offered = turn::taken();
         self.since_ns = sys::clock_ns(CpuClock::Monotonic);
     }
 
-    /// Calls `work`, which needs no GIL, while other threads may have it, and waits for it again. A thread
-    /// that otherwise keeps it goes on meanwhile, and gives it away once more.
+    /// Gives the GIL away, calls `work`, which needs no GIL, and waits for the GIL again. If the main thread
+    /// offered the GIL, it goes on meanwhile, and then offers the GIL once more.
     pub(crate) fn without(&mut self, work: impl FnOnce()) {
         // SAFETY: it is held.
         let thread = unsafe { (self.api.save_thread)() };
@@ -118,8 +118,7 @@ impl Gil {
         self.taken();
     }
 
-    /// Whether a thread that otherwise keeps it has given it away, and waits in Python code until we no
-    /// longer need it.
+    /// Whether the main thread offered the GIL, and waits until we no longer need it.
     pub(crate) fn is_offered(&self) -> bool {
         self.is_offered
     }

@@ -1,9 +1,10 @@
 //! CPython's list of its interpreters, and the lock that guards it.
 //!
 //! An interpreter is in the list from its start until its memory is about to be freed. So a thread that holds
-//! the lock may read and write a field of an interpreter in the list, in whatever state that is. No thread
-//! waits for a GIL while it holds the lock, so it may be taken with one. The helper never waits for the lock.
-//! Up to 3.12 the lock is freed when Python is finalized, which takes the GIL.
+//! the lock may read and write a field of an interpreter in the list, whatever state that interpreter is in.
+//! No thread waits for a GIL while it holds the lock, so a thread that holds a GIL may take the lock. The
+//! helper never waits for the lock. Up to 3.12 the lock is freed when Python is finalized, which takes the
+//! GIL.
 //!
 //! The list is exported, its lock is not. The lock comes before the list's head in `_PyRuntime` (`struct
 //! pyinterpreters`, Include/internal/pycore_pystate.h of 3.8, pycore_runtime.h of 3.9 to 3.13,
@@ -46,7 +47,7 @@ pub(crate) struct Locked {
 }
 
 impl Interpreters {
-    /// Finds it. `None`: it is not certain where it is.
+    /// Finds the list. `None`: it is not certain where the list is.
     pub(crate) fn find(api: &'static Api) -> Option<Self> {
         if let Some(words) = NonNull::new(FOUND.load(Ordering::Acquire)) {
             return Some(Self { api, words });
@@ -115,7 +116,7 @@ impl Interpreters {
 }
 
 impl Locked {
-    /// Calls `visit` for all of them but the main one, with their numbers.
+    /// Calls `visit` for all interpreters but the main one, with their numbers.
     pub(crate) fn each_other(&self, mut visit: impl FnMut(NonNull<Interpreter>, i64)) {
         let api = self.list.api;
         // SAFETY: the list does not change while the lock is held, and those in it are alive.

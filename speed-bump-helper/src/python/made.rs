@@ -1,7 +1,8 @@
 //! Lists the functions that a code object makes, with the qualified names that the compiler gave them.
 //!
-//! Up to 3.10 a code object does not hold its qualified name, but the code that makes a function of it does:
-//! the name is a constant, loaded just before MAKE_FUNCTION (compiler_make_closure in Python/compile.c).
+//! Up to 3.10 a code object does not hold its own qualified name. The code around it does, which makes a
+//! function of it: that code loads the name, a constant, just before MAKE_FUNCTION (compiler_make_closure in
+//! Python/compile.c).
 
 use super::{code::Code, text::Utf8};
 
@@ -10,7 +11,8 @@ const LOAD_CONST: u8 = 100;
 const MAKE_FUNCTION: u8 = 132;
 const EXTENDED_ARG: u8 = 144;
 
-/// Calls `tell` for every function. The body of a class counts as one, with a plain name.
+/// Calls `tell` for every function. The body of a class counts as a function, with the plain name of the
+/// class.
 pub(crate) fn made_functions<'gil>(code: Code<'gil>, tell: &mut dyn FnMut(Code<'gil>, &str)) {
     let mut loaded = Loaded::default();
     for instruction in code.instructions().as_chunks::<2>().0 {
@@ -42,7 +44,7 @@ struct Loaded {
 }
 
 impl Loaded {
-    /// Processes an instruction. If it makes a function, returns the indices of its code and its name.
+    /// Processes an instruction. If it makes a function, returns the indices of the function's code and name.
     fn next(&mut self, [operation, argument]: [u8; 2]) -> Option<[usize; 2]> {
         let argument = self.argument << 8 | usize::from(argument);
         self.argument = 0;

@@ -38,12 +38,12 @@ const TAKEN_LOOKS: u32 = 2_000;
 
 /// No thread waits for the main thread.
 const NOBODY: u32 = 0;
-/// The helper's thread waits for it.
+/// The helper's thread waits for the main thread.
 const WANTED: u32 = 1;
-/// The main thread has given the GIL away, and waits until it is taken.
+/// The main thread has given the GIL away, and waits until the helper has taken it.
 const OFFERED: u32 = 2;
-/// The helper has it, and the main thread waits until the helper is done: otherwise it would ask for the GIL
-/// as CPython does.
+/// The helper has the GIL, and the main thread waits until the helper is done: otherwise it would ask for the
+/// GIL as CPython does.
 const TAKEN: u32 = 3;
 
 static STAGE: AtomicU32 = AtomicU32::new(NOBODY);
@@ -174,8 +174,9 @@ unsafe extern "C" fn offer(_: *mut c_void) -> c_int {
 fn begin_in_child(api: &'static Api) {
     let is_wanted = |block: &Block| block.has_session() && block.command() != HelperCommand::Leave;
     let Some(block) = Block::current().filter(is_wanted) else { return };
-    // The session takes the thread's own state, which belongs to the main interpreter. With the GIL under
-    // another state it would wait for itself (a sub-interpreter of 3.8).
+    // The session takes the thread's own state, which belongs to the main interpreter. If the thread holds
+    // the GIL under another state (a sub-interpreter of 3.8), the session would wait for a GIL that this
+    // thread has.
     // SAFETY: the GIL is held.
     let is_own = api.thread_state.is_some_and(|current| unsafe { current() == (api.gil_state)() });
     let begun = if is_own { session::begin(block, api).is_ok_and(|begun| begun.is_some()) } else { false };

@@ -17,7 +17,8 @@ use core::{
 use super::stack::{Call, DEPTH, Stack};
 use crate::{arch, sys};
 
-/// Threads that can be in timed calls at the same time, nearly always: two buckets may fill up earlier.
+/// The most threads that can be in timed calls at the same time. In rare cases there is room for fewer: a
+/// thread has room only in two buckets, which may fill up earlier.
 const SLOTS: usize = 1024;
 /// Slots of a bucket: two cache lines.
 const BUCKET: usize = 8;

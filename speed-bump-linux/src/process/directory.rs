@@ -50,8 +50,8 @@ struct StandIn {
 }
 
 impl StandIn {
-    /// Opens the directory of a thread. `None` if the thread has ended, or if another process now has the
-    /// number.
+    /// Opens the directory of a thread. `None` if the thread has ended, or if its TID now belongs to another
+    /// process.
     fn open(process: Pid, thread: Pid) -> Option<Self> {
         let fd = open_directory(thread).ok()?;
         let read =
@@ -83,7 +83,7 @@ impl ProcDirectory {
         is_there
     }
 
-    /// The thread whose directory we read: the main thread, or another one if that has ended.
+    /// The thread whose directory we read: the main thread, or another one if the main thread has ended.
     pub(super) fn thread(&self) -> Pid {
         self.now().map_or(self.pid, |stand_in| stand_in.thread)
     }

@@ -78,8 +78,8 @@ const HISTOGRAMS_BYTES: usize = 16 << 20;
 /// The number of histograms for these functions if all processors may delay them, up to a limit.
 pub fn histograms(functions: u32, form: Form) -> u32 {
     if !form.tells_what_comes_next() {
-        // On these kernels, the programs cannot number histograms. They would give every function the number
-        // of the second histogram, but there is only one. So no function has a histogram.
+        // On these kernels, the programs cannot number histograms: they would give every function the number
+        // of the second histogram. We create only the first one, so no function has a histogram.
         return 1;
     }
     let most = HISTOGRAMS_BYTES / size_of::<Histogram>();

@@ -5,7 +5,7 @@
 
 use speed_bump_abi::CallerRange;
 
-/// At most so many bytes between two functions are padding: functions begin at multiples of 64 at most.
+/// At most this many bytes between two functions are padding: functions begin at multiples of 64 at most.
 const PADDING: u64 = 63;
 
 /// Code of a function, or a part of it.
@@ -19,7 +19,7 @@ pub struct Code {
     pub callers: u32,
 }
 
-/// How often each caller's code covers an address, and other code.
+/// How many pieces of code cover an address, of each caller and in all.
 struct Covers {
     callers: [u32; u32::BITS as usize],
     codes: u32,
@@ -47,7 +47,7 @@ pub fn in_file(codes: &[Code]) -> Vec<CallerRange> {
     ranges(codes, PADDING)
 }
 
-/// The ranges of callers in a process, of the ranges of its files. What is between them may be other code.
+/// The ranges of callers in a process, from the ranges in its files. Between two of these may be other code.
 pub fn in_process(codes: &[Code]) -> Vec<CallerRange> {
     ranges(codes, 0)
 }

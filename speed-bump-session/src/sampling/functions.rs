@@ -49,7 +49,8 @@ struct Tally {
     /// For each thread, the number of samples in which the function was the innermost. The list is incomplete
     /// if there are many threads.
     threads: BTreeMap<ThreadOf, u64>,
-    /// How many functions were above this function on the stack, added up over all samples with the function.
+    /// The number of functions on the stack outside of this function (its caller, the caller of that, and so
+    /// on), added up over all samples with the function.
     above: u64,
 }
 
@@ -161,8 +162,8 @@ impl Functions {
                 anywhere_running: tally.anywhere_running,
                 is_qualified,
                 is_everybodys: false,
-                // If a stack changes while we read it, we may get only a part of it. This is rare, so we
-                // round.
+                // The mean number of functions outside of this one, rounded. If a stack changes while we read
+                // it, we may get only a part of it. Such rare parts do not change the rounded mean.
                 depth: (tally.above + tally.anywhere / 2).checked_div(tally.anywhere).unwrap_or(0) as u32,
                 threads: tally.threads,
             }

@@ -166,8 +166,8 @@ pub struct FunctionSeen {
     /// Whether the function belongs to the C library or an allocator. If so, a delay there gives no result
     /// that a user could act on. The function's samples are also in [`ClockSeen::elsewhere`].
     pub is_everybodys: bool,
-    /// The average number of functions above this function on the stack. 0 means that the function is the
-    /// outermost.
+    /// The average number of functions outside of this function on the stack: its caller, the caller of that,
+    /// and so on. 0 means that the function is the outermost.
     pub depth: u32,
     /// For each thread, the function's own samples: 0 if the function was only on the stack. At most 64
     /// threads.
@@ -222,7 +222,7 @@ impl Profile {
         });
         let missed = (self.missed > 0).then(|| {
             let looks = self.samples + self.dropped + self.missed;
-            format!("{} of {looks} looks at threads were left out, as there are too many", self.missed)
+            format!("{} of {looks} samples of threads were left out: there are too many threads", self.missed)
         });
         left_out.chain(missed).collect()
     }
@@ -241,8 +241,8 @@ impl Profile {
         share(unseen.sum(), ticks.values().sum())
     }
 
-    /// The same share if there is no clock: the time of processes without any stack, as a share of the time
-    /// of all processes with an interpreter. A thread without a stack may simply not execute Python.
+    /// That share if there is no clock: the time of processes without any stack, as a share of the time of
+    /// all processes with an interpreter. A thread without a stack may simply not execute Python.
     fn unseen_time(&self) -> Option<f64> {
         let (mut unseen, mut all) = (0, 0);
         for (of, seen) in self.threads.iter().filter(|(of, _)| self.interpreters.contains_key(&of.process)) {

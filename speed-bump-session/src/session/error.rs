@@ -71,8 +71,8 @@ pub enum SessionError {
     WithoutProbes,
     /// The session began without a bound, so nobody can set one now.
     #[error(
-        "this session began without a bound on what threads are delayed: give its request one, and attach \
-         again"
+        "this session began without a bound on the delays of a thread: attach again, with a bound in the \
+         request"
     )]
     Unbounded,
     /// A dose cannot be set.

@@ -57,7 +57,7 @@ pub enum Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Floor => "floor: a delayed call takes more than was asked for at the probe site",
+            Self::Floor => "floor: at the probe site, a delayed call takes more than was asked for",
             Self::ColdFloor => "cold floor: a call after a sleep takes more than was asked for",
             Self::Preemption => "preemption: its threads waited for a processor that others had",
             Self::Steal => "steal: the hypervisor gave the processors to other machines",
@@ -87,7 +87,7 @@ impl Cause {
                 ". The median is what an undisturbed call lost. For exact means raise the group's cpu.max: \
                  spins count as its work"
             }
-            Self::InterpreterLock => ". It is as with a slower function, which gives the lock up as well",
+            Self::InterpreterLock => ". A function that is itself slower gives the lock up in the same way",
             Self::Unknown => "",
         }
     }

@@ -260,8 +260,8 @@ impl SessionReport {
 }
 
 impl TargetReport {
-    /// A target with its functions, for which all calls were to be delayed. Does not set how the calls became
-    /// visible, nor the floors.
+    /// The report of a target with these functions, where every call was to be delayed. Does not set how the
+    /// calls became visible, nor the floors.
     pub fn new(
         target: &Target,
         engine: EngineKind,

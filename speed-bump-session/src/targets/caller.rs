@@ -112,7 +112,7 @@ impl Target {
         self.as_caller().map(|caller| caller.nearest(functions, limit)).unwrap_or_default()
     }
 
-    /// A target that selects the functions that it is for calls from; `None` if it is for all callers.
+    /// A target that selects the callers of this target; `None` if this target is for all callers.
     pub(crate) fn as_caller(&self) -> Option<Self> {
         let Caller { pattern, module, name } = self.caller.clone()?;
         Some(Self { pattern, module, name, caller: None, ..self.clone() })

@@ -1,4 +1,4 @@
-//! The callers of native targets: which functions of a file are which of them.
+//! The callers that native targets name: which of them each function of a file is.
 
 use speed_bump_abi::native_callers::CALLERS;
 
@@ -13,7 +13,7 @@ use super::{
      several by one pattern, or use several sessions"
 )]
 pub struct TooManyCallers {
-    /// How many they name.
+    /// How many callers the targets name.
     named: usize,
 }
 
@@ -48,7 +48,7 @@ impl Targets {
     /// Fails if native targets name more callers than a session has room for.
     ///
     /// # Errors
-    /// How many they name.
+    /// How many callers they name.
     pub fn check_native_callers(&self) -> Result<(), TooManyCallers> {
         let named = Callers::of_kind(self.targets.iter(), TargetKind::Native).len();
         if named > CALLERS as usize { Err(TooManyCallers { named }) } else { Ok(()) }
@@ -65,13 +65,14 @@ impl NativeCallers {
         self.of_targets.get(target.0 as usize).copied().unwrap_or(0)
     }
 
-    /// The callers that may be functions of the ELF file at `path`. [`bits`] reads what it selects.
+    /// The callers that may be functions of the ELF file at `path`. [`bits`] turns a selection of this module
+    /// into the callers.
     pub fn native_in(&self, path: &str) -> NativeModule<'_> {
         NativeModule(self.rules.in_module(path))
     }
 }
 
-/// The callers that a function is, by bit: that of number 1 is the lowest.
+/// The callers that a function is, by bit: the lowest bit is the caller with number 1.
 pub fn bits(selection: &Selection) -> u32 {
     let callers = selection.winner.iter().chain(&selection.shadowed);
     callers.fold(0, |bits, caller| bits | bit(caller.0.saturating_add(1)))

@@ -26,7 +26,7 @@ struct Table<'a> {
     kernel: String,
     links: &'static str,
     costs: &'a [SiteCost],
-    /// Kinds that are never probed on this machine, because forked children would die of it.
+    /// Kinds that are never probed on this machine, because forked children would die of a probe there.
     deadly_in_children: Vec<SiteKind>,
 }
 

@@ -26,8 +26,8 @@ pub const TARGET_GONE: Code = Code(5);
 /// `sweep`: a guard ended it.
 pub const GUARDED: Code = Code(6);
 
-/// `sweep`: it ended because its measurements are not valid: the load went away, or the metric does not
-/// measure work.
+/// `sweep`: the sweep ended because its measurements are not valid: the load went away, or the metric does
+/// not measure work.
 pub const NOT_VALID: Code = Code(8);
 
 /// `report`: a condition of `--fail-if` holds.

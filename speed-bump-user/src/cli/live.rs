@@ -31,7 +31,7 @@ impl LiveTable {
         self.draw_text(|size| table::render_live(report, size));
     }
 
-    /// Draws a text in that place. `text` gets the largest size that the text may have.
+    /// Draws a text in the place of the last table. `text` gets the largest size that the text may have.
     pub(super) fn draw_text(&mut self, text: impl FnOnce(Size) -> String) {
         let terminal = size(stderr());
         // A text of this size neither scrolls nor wraps: some terminals wrap behind the last column.

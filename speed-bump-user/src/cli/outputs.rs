@@ -143,7 +143,7 @@ impl SweepOutputs {
         Ok(outputs)
     }
 
-    /// Whether one of them goes to standard output, in place of the text report.
+    /// Whether one of the outputs goes to standard output, in place of the text report.
     pub(super) fn take_stdout(&self) -> bool {
         self.on_stdout() > 0
     }
@@ -153,7 +153,7 @@ impl SweepOutputs {
         all.into_iter().filter(|output| matches!(output, Some(Output::Stdout))).count()
     }
 
-    /// Writes them, the JSON first: `report` can make the others from it.
+    /// Writes the outputs, the JSON first: `report` can make the others from it.
     pub(super) fn write(&self, experiment: &Experiment) -> Result<(), Failure> {
         write_json(self.json.as_ref(), experiment)?;
         if let Some(html) = &self.html {

@@ -5,7 +5,7 @@ use std::{ffi::CString, fs::File, io};
 use rustix::fs::{Dir, readlinkat};
 
 /// The descriptors in a process's `fd` folder, by number, with what each leads to: `socket:[4711]`
-/// (proc_pid_fd(5)). One that is closed in the meantime is left out.
+/// (proc_pid_fd(5)). Leaves out a descriptor that is closed in the meantime.
 pub(crate) fn links(folder: &File) -> io::Result<impl Iterator<Item = io::Result<(i32, CString)>>> {
     let link = move |entry: Result<rustix::fs::DirEntry, rustix::io::Errno>| {
         let entry = match entry {

@@ -1,5 +1,5 @@
 //! Guards: conditions that must hold during an experiment. Each is polled on its own thread, so a slow check
-//! does not delay others. The first one that does not hold ends the experiment.
+//! does not delay others. The first guard that does not hold ends the experiment.
 
 use std::{
     io,
@@ -87,12 +87,12 @@ impl FromStr for Condition {
 }
 
 impl Condition {
-    /// Why it does not hold now, if it does not. Does not check the unit's own metric.
+    /// Why the condition does not hold now, if it does not. Does not check the unit's own metric.
     pub fn broken(&self) -> Option<String> {
         self.broken_while(|| true)
     }
 
-    /// The same; ends early when the result is not wanted any more.
+    /// [`Condition::broken`], which ends early when the result is not wanted any more.
     pub fn broken_while(&self, is_wanted: impl Fn() -> bool) -> Option<String> {
         match self {
             Self::Page(url) => Pages::new().check(url).err().map(|error| error.to_string()),
@@ -147,7 +147,7 @@ impl Guards {
         for condition in conditions {
             let (says, ends, act) = (Arc::clone(&guards.broken), Arc::clone(&guards.ends), Arc::clone(&act));
             let check = move || {
-                // When one does not hold, the other threads end too.
+                // When a condition does not hold, the threads of the others end too.
                 let is_wanted = || !ends.load(Ordering::SeqCst) && says.get().is_none();
                 if let Some(why) = wait_until_broken(&condition, is_wanted)
                     && says.set(why).is_ok()
@@ -254,7 +254,7 @@ mod tests {
         let guards = Guards::watch(conditions, move || tell.send(()).unwrap()).unwrap();
         told.recv_timeout(Duration::from_secs(60)).unwrap();
         assert_eq!(guards.broken(), Some("`false` failed: exit status: 1"));
-        // The slow one is not waited for.
+        // We do not wait for the slow condition.
         drop(guards);
         assert!(told.try_recv().is_err());
     }

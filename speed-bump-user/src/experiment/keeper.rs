@@ -70,7 +70,7 @@ pub(super) fn input() -> io::Result<Stdio> {
 pub(super) fn forget(group: Pid) {
     let mut keeper = KEEPER.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(keeper) = keeper.as_mut() {
-        // If the shell was killed, nothing is kept.
+        // If the shell was killed, it keeps no group.
         let _ = keeper.input.write_all(format!("- {}\n", group.as_raw_nonzero()).as_bytes());
     }
 }

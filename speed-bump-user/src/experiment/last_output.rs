@@ -24,7 +24,7 @@ const POLL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// Lines of the output of a failed command in its error.
 const LINES_TOLD: usize = 5;
-/// And characters of each.
+/// Characters of each of these lines.
 const LONGEST_LINE: usize = 300;
 
 /// The last lines of a text, as one printable line.

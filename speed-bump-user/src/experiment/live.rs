@@ -37,7 +37,7 @@ pub(crate) struct Live<'a> {
     handle: &'a Handle,
     quit: &'a Quit,
     metrics: Metrics,
-    /// By candidate.
+    /// The function of each candidate.
     functions: Vec<SelectedFunction>,
     doses: BTreeMap<u32, Nanos>,
     /// The functions that may have a dose now. When doses expire, only these get a dose of zero: there is no
@@ -84,7 +84,7 @@ impl<'a> Live<'a> {
         self.metrics.unit.inner_unit()
     }
 
-    /// The same service, whose load this command makes.
+    /// Takes the command that makes the load of this service.
     pub(crate) fn under(self, load: Option<LoadSeen>) -> Self {
         Self { load, ..self }
     }
@@ -158,7 +158,7 @@ impl Subject for Live<'_> {
         let snapshot = self.handle.snapshot()?;
         for metric in &mut self.metrics.further {
             self.expiry.hear();
-            // Verdicts do not use it.
+            // Verdicts do not use further metrics.
             let reading = metric.read(&snapshot);
             if let Err(error) = &reading
                 && !std::mem::replace(&mut self.told, true)
@@ -202,7 +202,7 @@ impl Subject for Live<'_> {
 /// Waits until `time`, while the session runs.
 ///
 /// # Errors
-/// It is over.
+/// The session is over.
 pub(crate) fn wait_until(handle: &Handle, quit: &Quit, time: Nanos) -> Result<(), SubjectError> {
     loop {
         let left = Duration::from_nanos(time.0.saturating_sub(now().0));
@@ -223,9 +223,9 @@ pub(crate) fn wait_until(handle: &Handle, quit: &Quit, time: Nanos) -> Result<()
 /// The results of a census: the candidates, and its time and units.
 #[derive(Clone, Debug)]
 pub(crate) struct Counted {
-    /// By candidate.
+    /// The function of each candidate.
     pub functions: Vec<SelectedFunction>,
-    /// The same.
+    /// The candidates, in the same order.
     pub candidates: Vec<Candidate>,
     /// Time and units of the census.
     pub census: Census,
@@ -236,11 +236,11 @@ pub(crate) struct Counted {
 /// The targets of metrics in a session.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ForMetrics<'a> {
-    /// All of them. Their functions are no candidates.
+    /// All targets of metrics. Their functions are no candidates.
     pub targets: &'a [TargetIndex],
-    /// The one whose calls are the units.
+    /// The target whose calls are the units.
     pub unit: Option<TargetIndex>,
-    /// Those whose functions are candidates nevertheless.
+    /// Targets whose functions are candidates nevertheless.
     pub tried: [Option<TargetIndex>; 2],
 }
 

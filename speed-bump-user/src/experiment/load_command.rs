@@ -1,5 +1,6 @@
-//! The load of a service: a command of the user (`--load`) that runs as long as the sweep does. One that ends
-//! with success, such as a load test of some seconds, is started again. One that fails ends the sweep.
+//! The load of a service: a command of the user (`--load`) that runs as long as the sweep does. A command
+//! that ends with success, such as a load test of some seconds, is started again. A command that fails ends
+//! the sweep.
 
 use std::{
     io,
@@ -16,11 +17,11 @@ use super::{
 };
 use crate::{sys::clock::now, units::Nanos};
 
-/// How often to poll whether it has ended.
+/// How often to poll whether the command has ended.
 const POLL: Duration = Duration::from_millis(10);
 /// A command that ends earlier is no load.
 const SHORTEST: Nanos = Nanos(1_000_000_000);
-/// The most times that it is started again.
+/// The most times that the command is started again.
 const MAX_STARTS: usize = 1_000;
 
 /// A command that makes the load. Dropping it ends the command, with all that it has started.
@@ -97,7 +98,7 @@ impl LoadCommand {
         Ok(Self { command: command.to_owned(), seen, watcher: Some(watcher) })
     }
 
-    /// What is known of it.
+    /// What is known of the command.
     pub(crate) fn seen(&self) -> &LoadSeen {
         &self.seen
     }
@@ -107,7 +108,7 @@ impl LoadCommand {
         self.seen.state().failed.clone()
     }
 
-    /// For the record.
+    /// The load as a record has it.
     pub(crate) fn record(&self) -> StartedLoad {
         let started_again_ns = self.seen.state().started_again.clone();
         StartedLoad { command: self.command.clone(), started_again_ns }

@@ -98,13 +98,13 @@ impl Surroundings {
         }
     }
 
-    /// The changes since then, and the busiest threads of the service.
+    /// The changes since these surroundings were read, and the busiest threads of the service.
     pub(crate) fn until_now(&self, children: bool) -> (Around, Vec<ThreadTime>) {
         let now = Self::now(&self.roots, children);
         (self.until(&now), self.busiest(&now))
     }
 
-    /// How long each thread had a processor and waited for one since then.
+    /// How long each thread had a processor and waited for one, from `self` to `now`.
     fn since<'a>(&'a self, now: &'a Self) -> impl Iterator<Item = (Pid, Nanos, Nanos)> + 'a {
         now.times.iter().map(|(thread, times)| {
             let before = self.times.get(thread).copied().unwrap_or_default();

@@ -14,11 +14,11 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use super::keeper;
 use crate::sys::signals;
 
-/// How long it may clean up before it is killed.
+/// How long a command may clean up before it is killed.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How long to wait for the end of a killed command.
 const PATIENCE_WITH_KILLED: Duration = Duration::from_secs(3);
-/// How often to poll whether it has ended.
+/// How often to poll whether a command has ended.
 const WAITS: Duration = Duration::from_millis(5);
 
 /// A running command. Dropping it ends the command.
@@ -63,7 +63,7 @@ impl ShellCommand {
         let Some(pid) = self.pid() else { return self.child.wait() };
         let began = Instant::now();
         if !has_ended(pid) {
-            // It may have ended; its id stays its own until its status is taken.
+            // The command may have ended. No other process gets its id until we take its status.
             let _ = kill_process_group(pid, Signal::TERM);
         }
         while !has_ended(pid) && began.elapsed() < PATIENCE {

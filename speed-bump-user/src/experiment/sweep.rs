@@ -181,13 +181,14 @@ impl Context<'_> {
         measured.sampling = found.as_ref().map(Found::record);
         measured.inner_unit = units.metrics.unit.inner_unit();
         if let (Some(_), Some(sampling)) = (&measured.inner_unit, &mut measured.sampling) {
-            // It is of the longer units, of which sampling saw a few.
+            // This is the time per longer unit, of which sampling saw a few.
             sampling.time_per_unit_ns = None;
         }
         Ok(Prepared { load, units, guards, session, counted, seen, measured })
     }
 
-    /// Steps to count in place of long units, if the user named functions: then they are among these.
+    /// Steps to count in place of long units, if the user named functions: then the steps are calls of one of
+    /// these.
     fn steps_of_named(
         &self,
         seen: &Seen,
@@ -277,7 +278,7 @@ impl Context<'_> {
     }
 }
 
-/// Why it ended before the first slice: a guard, or a load that failed, and otherwise this error.
+/// Why the sweep ended before the first slice: a guard, or a load that failed, and otherwise this error.
 fn cause(error: SweepError, guards: Option<&Guards>, load: Option<&LoadCommand>) -> SweepError {
     match guards.and_then(Guards::broken) {
         Some(why) => SweepError::Guarded(why.to_owned()),

@@ -14,7 +14,7 @@ use crate::{
     stats::report::SessionReport,
 };
 
-/// Number of functions with their own series: those that were delayed most.
+/// The number of functions that have series of their own: the ones that were delayed most.
 const FUNCTIONS: usize = 100;
 
 const PHASES: [PhaseKind; 4] = [PhaseKind::Census, PhaseKind::Test, PhaseKind::Ladder, PhaseKind::Recover];
@@ -135,7 +135,7 @@ impl Families {
         });
     }
 
-    /// Adds a family, unless it has no samples, which the encoder refuses.
+    /// Adds a family, unless it has no samples: the encoder refuses a family without samples.
     fn add(
         &mut self,
         name: &str,

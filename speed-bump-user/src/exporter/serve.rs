@@ -193,7 +193,7 @@ mod tests {
         assert!(ask(&server, "nonsense\r\n\r\n").starts_with("HTTP/1.1 400 "));
         let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(1 << 20));
         let mut stream = TcpStream::connect(server.address()).unwrap();
-        // It may be cut off in the middle.
+        // The server may close the connection in the middle.
         let _ = stream.write_all(long.as_bytes());
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn silent_connections_do_not_block_others() {
-        // They would stay open for an hour.
+        // These connections would stay open for an hour.
         let hour = Duration::from_secs(3_600);
         let server = Server::with("127.0.0.1:0".parse().unwrap(), text(), hour).unwrap();
         let silent: Vec<TcpStream> =

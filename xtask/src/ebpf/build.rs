@@ -17,7 +17,7 @@ const SEPARATOR: &str = "\x1f";
 pub(super) enum Content {
     /// The programs of a session.
     Session,
-    /// The same programs, but they report why calls are not delayed.
+    /// The programs of a session, which also report why calls are not delayed.
     LoggingSession,
     /// The programs that count requests on sockets.
     Sockets,

@@ -11,7 +11,7 @@ use speed_bump_testing::{places, skip::Skip};
 pub(crate) enum Place {
     /// A developer's machine.
     Host,
-    /// The same with `--offline`: things that were never fetched are missing.
+    /// A developer's machine with `--offline`: things that were never fetched are missing.
     Offline,
     /// The machine of continuous integration, which sets `CI`.
     Ci,

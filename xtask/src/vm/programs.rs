@@ -41,11 +41,11 @@ impl Engine {
 /// A file of end-to-end tests that runs in guests.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Program {
-    /// The area whose test program has it: a folder of `tests`.
+    /// The area whose test program contains this file: a folder of `tests`.
     area: &'static str,
     /// Its name, which is that of the module.
     pub(super) name: &'static str,
-    /// Its tests that run by default. If it is named, all run.
+    /// The tests of the file that run by default. If the user names the file, all its tests run.
     tests: &'static [&'static str],
     /// The engine that it uses.
     pub(super) engine: Engine,
@@ -65,9 +65,9 @@ impl Program {
 
 /// How long a program may take in a guest, in seconds.
 const LIMIT_S: u32 = 15 * 60;
-/// The package whose tests they are.
+/// The package that the tests belong to.
 const PACKAGE: &str = "speed-bump-tests";
-/// The job that runs them, and one that lets a person do it.
+/// The job that runs the tests, and one that gives a person a shell to run them.
 const TESTS: &str = include_str!("tests.sh");
 const SHELL: &str = include_str!("shell.sh");
 const GCC: &str = include_str!("gcc.sh");

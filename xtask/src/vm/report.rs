@@ -37,7 +37,7 @@ pub(super) fn tally(programs: &[&Program], left: &Left, list: &SkipList, place: 
     Ok(tally)
 }
 
-/// The same for programs with this engine.
+/// The results of the programs with this engine.
 pub(super) fn of_engine(
     engine: Engine,
     programs: &[&Program],

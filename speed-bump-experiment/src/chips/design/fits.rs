@@ -21,8 +21,8 @@ const LONGEST: f64 = 2.0;
 const MAX_LAGS: usize = 20;
 
 impl Design {
-    /// Fits all open functions together. Subtracts what the decided ones show, by their estimates. One column
-    /// of their doses takes up the errors of these estimates.
+    /// Fits all open functions together. Subtracts the doses of the decided ones that show, by their
+    /// estimates. One column of their doses takes up the errors of these estimates.
     pub(super) fn fit_each(
         &self,
         times: &[f64],
@@ -57,8 +57,8 @@ impl Design {
         Some(found.into_iter().map(|of| widened(of, influence)).collect())
     }
 
-    /// How values of these chips move with the doses of each of these groups. All functions in none of them
-    /// are one more group.
+    /// How values of these chips move with the doses of each of these groups. The functions that are in no
+    /// group are one more group.
     fn fit_groups(
         &self,
         groups: &[Vec<usize>],
@@ -159,7 +159,7 @@ impl Design {
         }
     }
 
-    /// The doses as they show: those that were drawn, partly in the next chip.
+    /// The doses that show in each chip: the drawn ones, of which a part shows in the next chip.
     pub(crate) fn doses(&self) -> DMatrix<f64> {
         let drawn = self.drawn();
         let follows: Vec<bool> = self.chips.iter().map(|chip| chip.follows).collect();

@@ -13,7 +13,7 @@ fn swept(sensitivities: &[f64], own: &[f64], pace: Pace, seed: u64) -> Swept {
     swept_with(sensitivities, own, pace, 0.5, seed)
 }
 
-/// The same, if `carry_over` units after a change still have the doses from before it.
+/// [`swept`], if `carry_over` units after a change of doses still have the doses from before it.
 fn swept_with(sensitivities: &[f64], own: &[f64], pace: Pace, carry_over: f64, seed: u64) -> Swept {
     let service = Service {
         sensitivities: sensitivities.to_vec(),
@@ -218,7 +218,7 @@ fn what_is_called_in_rare_parts_of_long_units_shows_in_full() {
     let [often, rare] = estimates_of_parts(true);
     assert!((often - 1.0).abs() < 0.1, "{often}");
     assert!((rare - 1.0).abs() < 0.25, "{rare}");
-    // If chips that are far off count less, it does not.
+    // If chips that are far off count less, the rare part does not show.
     let [_, rare] = estimates_of_parts(false);
     assert!(rare < 0.6, "{rare}");
 }

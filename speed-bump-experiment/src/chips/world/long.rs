@@ -10,7 +10,7 @@ const SPREAD: f64 = 0.25;
 /// When functions are called, as a part of a request without delays; `None`: at any time.
 const CALLS: [Option<f64>; 3] = [Some(0.0), None, Some(0.999)];
 
-/// Such a service under way. Each request calls the first function as it begins, the second at some time, and
+/// An open loop under way. Each request calls the first function as it begins, the second at some time, and
 /// the third before it ends. No request waits for the others.
 #[derive(Debug)]
 pub struct Long {
@@ -31,7 +31,7 @@ pub struct Long {
 #[derive(Clone, Copy, Debug)]
 struct UnderWay {
     arrived: f64,
-    /// When it calls each of the first three functions, and when it ends, without delays to come.
+    /// When it calls each of the first three functions, and when it ends, if no more delays come.
     times: [f64; 4],
     /// How many of these times are over.
     over: usize,

@@ -10,7 +10,8 @@ use super::{Simulation, exponential, normal};
 
 /// Mean latency without delays, in seconds: a unit.
 const LATENCY: f64 = 0.0112;
-/// The loop's work before a request waits for the device, and after, in seconds; and what the device takes.
+/// The loop's work on a request before the device and after it, and the time that the device takes, in
+/// seconds.
 const BEFORE: f64 = 0.0035;
 const AFTER: f64 = 0.0006;
 const DEVICE: f64 = 0.0102;
@@ -18,8 +19,8 @@ const DEVICE: f64 = 0.0102;
 const SLOW: f64 = 1.45;
 const BETWEEN_SLOW: f64 = 8.0;
 
-/// Such a service under way. The first of its functions shows in the latency. The second is hidden by the
-/// device, but other requests wait until it is done. The others run elsewhere.
+/// A service of this kind under way. The first of its functions shows in the latency. The second is hidden by
+/// the device, but other requests wait until it is done. The others run elsewhere.
 #[derive(Debug)]
 pub struct OpenLoop {
     random: Pcg64Mcg,
@@ -62,7 +63,7 @@ impl OpenLoop {
         loop {
             let answers = self.at_device.last().map_or(f64::INFINITY, |(done, _)| *done);
             let event = answers.min(self.next_arrival);
-            // The loop is busy until then: what it does next has the doses of that time.
+            // The loop is busy until then. Its next work has the doses of that time.
             let begins = event.max(self.free);
             if begins >= end {
                 self.now = end;

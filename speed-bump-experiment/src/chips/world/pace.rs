@@ -13,19 +13,19 @@ const GRID: f64 = 0.005;
 pub enum Pace {
     /// Never.
     Steady,
-    /// 1.45 times as long for some 4 s at a time.
+    /// Units take 1.45 times as long for some 4 s at a time.
     TwoSpeeds,
-    /// As [`Pace::TwoSpeeds`], and by a tenth within half a second.
+    /// As [`Pace::TwoSpeeds`], and the pace also changes by a tenth within half a second.
     Flicker,
-    /// Twice as long for 50 to 200 ms, in 5 % of the time.
+    /// Units take twice as long for 50 to 200 ms, in 5 % of the time.
     Bursts,
-    /// By 5 % within 3 s.
+    /// The pace changes by 5 % within 3 s.
     Wander,
     /// Slower and slower.
     Drift,
 }
 
-/// The times that one second's work takes, over time.
+/// How long the work of one second takes, at each time.
 #[derive(Debug)]
 pub(super) struct Paces {
     /// Summed up to each point of the grid, in seconds.

@@ -14,8 +14,8 @@ const SPREAD: f64 = 0.25;
 const RARE: f64 = 0.02;
 const LONGER: f64 = 0.012;
 
-/// Such a service under way. Each request calls the first function as it begins. The rare requests call the
-/// second one before they end. No request waits for the others.
+/// A service of this kind under way. Each request calls the first function as it begins. The rare requests
+/// call the second one before they end. No request waits for the others.
 #[derive(Debug)]
 pub struct Requests {
     random: Pcg64Mcg,

@@ -40,8 +40,8 @@ pub(super) fn differences(before: &Experiment, after: &Experiment) -> Vec<Differ
         format!("speed-bump-ebpf was {}, and is {}", version(before), version(after)),
     );
     let open = [before, after].map(|of| of.findings.open_loop);
-    // If it is unknown in one of them, no function was shown to matter there. A function that matters now is
-    // then a regression to report.
+    // If one experiment does not know what set the throughput, no function was shown to matter in it. A
+    // function that matters in the other one is then a regression to report.
     let is_other = open[0].zip(open[1]).is_some_and(|(was, is)| was != is);
     add(
         is_other,

@@ -1,8 +1,8 @@
 //! Matches the functions of two experiments.
 //!
 //! Functions match by kind, file and demangled name, because symbols contain a hash that changes with each
-//! build. If a name occurs twice in a file, functions match by line, or by the order of their lines if they
-//! moved.
+//! build. If a name occurs twice in a file, functions match by line. Functions that have moved to other lines
+//! match in the order of their lines.
 
 use std::{collections::BTreeMap, path::Path};
 

@@ -17,7 +17,7 @@ pub(super) struct Side {
     unit: Option<f64>,
     /// Half of the 95 % interval of the time per unit, as a share of the time per unit.
     unit_error: Option<f64>,
-    /// The same for values of the census.
+    /// Half of the 95 % interval of a value of the census, as a share of the value.
     pub(super) census_error: Option<f64>,
     /// What a missing function is worth at most; `None` if unknown.
     unseen: Option<f64>,

@@ -14,7 +14,7 @@ pub(super) fn foreign(text: &str) -> String {
     printable_name(text)
 }
 
-/// The same for a sentence that may contain names.
+/// Makes a sentence that may contain names from outside printable, and cuts it.
 pub(super) fn sentence(text: &str) -> String {
     at_most(printable(text), 3 * NAME_COLUMNS)
 }

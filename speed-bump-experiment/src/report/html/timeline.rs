@@ -16,7 +16,7 @@ use crate::{
 const SIZE: (f64, f64) = (2_000.0, 200.0);
 /// The most slices that are drawn.
 const DRAWN: usize = 4_000;
-/// The most rows of the list of slices; with more slices, a row is of several.
+/// The most rows of the list of slices; with more slices, a row stands for several.
 const LISTED: usize = 500;
 /// The most phases that are shown. A valid record has five.
 const PHASES: usize = 10;

@@ -6,14 +6,14 @@ use regex_automata::meta::Regex;
 
 use super::{Entry, FunctionKey};
 
-/// Which functions of a profile are printed, as `print_stats` of `pstats` takes it.
+/// Which functions of a profile are printed: a restriction, as in `print_stats` of `pstats`.
 #[derive(Clone, Debug)]
 pub enum Limit {
-    /// The first ones, this many.
+    /// This many functions, from the first one on.
     Count(usize),
-    /// The first ones, this share of all.
+    /// This share of all functions, from the first one on.
     Share(f64),
-    /// Those whose standard name the expression matches.
+    /// The functions whose standard name the expression matches.
     Matching(Box<Regex>, String),
 }
 

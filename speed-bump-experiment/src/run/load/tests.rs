@@ -28,13 +28,13 @@ fn seconds_without_change(functions: [(&str, f64, u64); 2], noise: Noise, seed: 
     (recover.start_ns.0 - measured.slices[0].start_ns.0) as f64 / SECOND
 }
 
-/// Both matter.
+/// Two functions that matter.
 const TWO: [(&str, f64, u64); 2] = [("score", 1.0, 200), ("render", 1.0, 150)];
-/// One of them does.
+/// Two functions of which one matters.
 const ONE: [(&str, f64, u64); 2] = [("score", 0.0, 200), ("render", 1.0, 150)];
 
 /// A sweep of a minute of functions with these sensitivities and own times in us, while the load changes to
-/// these shares after so many seconds.
+/// these shares, each after this many seconds.
 fn swept(
     functions: [(&str, f64, u64); 2],
     noise: Noise,
@@ -88,7 +88,7 @@ fn load_that_ends_takes_all_verdicts_with_it() {
             assert_eq!(verdicts(&found), undecided, "{}", shown());
             assert!(!found.validity.holds && measured.not_valid().is_some(), "{}", shown());
             assert!(found.verdict.starts_with("No verdict: the load stopped after "), "{}", shown());
-            // No part of the time without load is in what a unit takes.
+            // The time per unit includes no time without load.
             let takes = found.time_per_unit_ns.unwrap();
             assert!((0.9 * MS..1.7 * MS).contains(&takes), "{takes} {}", shown());
             let idle = measured.slices.iter().filter(|slice| slice.counts() && slice.units == 0.0);
@@ -109,7 +109,7 @@ fn load_that_ends_is_noticed_where_few_units_are_done() {
             TWO.map(|(name, sensitivity, own)| (name, Function { calls: 5.0, sensitivity, slack: 0.0 }, own));
         let mut measured = testing::measured(&functions);
         measured.rules.closed_loop = true;
-        // As on a machine that is busy with other things.
+        // Noise is as on a machine that is busy with other things.
         let unit = 40.0 * MS;
         measured.census.end_ns = Nanos((measured.census.units * unit) as u64);
         for candidate in &mut measured.candidates {
@@ -248,7 +248,7 @@ fn delays_that_drive_clients_away_leave_no_verdict() {
 struct Repeated {
     service: Simulated,
     lasts: f64,
-    /// When it was started each time.
+    /// When the load was started, each time.
     started: Vec<f64>,
 }
 

@@ -27,7 +27,7 @@ enum Fate {
     TakesSoLong(Nanos),
 }
 
-/// A service whose metric fails so at this time.
+/// A service whose metric fails in this way at this time.
 struct Doomed {
     service: Simulated,
     fate: Fate,

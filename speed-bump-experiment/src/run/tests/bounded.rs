@@ -8,7 +8,7 @@ struct Bounded {
     service: Simulated,
     is_cut: bool,
     dosed: Vec<u32>,
-    /// Calls of each candidate before the doses changed last, and those of them that were left out.
+    /// Calls of each candidate before the doses changed last, and how many of these calls were left out.
     before: Vec<(u64, f64)>,
     /// The bounds that were set: the share, and the window in ns.
     bounds: Vec<(f64, u64)>,

@@ -71,7 +71,7 @@ impl Subject for Service {
     }
 }
 
-/// No delays are tried on the ladder: what is hidden in the mean is not hidden here.
+/// The ladder tries no delays: a delay that is hidden in the mean may show in a quantile.
 #[test]
 fn what_few_requests_call_matters_to_the_last_of_them() {
     for (by, takes, expected) in
@@ -92,7 +92,7 @@ fn what_few_requests_call_matters_to_the_last_of_them() {
         assert!((unit / takes - 1.0).abs() < 0.1, "{unit} {shown}");
         let rare = found.factors.iter().find(|factor| factor.name == "rare").unwrap();
         assert_eq!(rare.verdict, expected, "{shown}");
-        // It takes 12 ms in a request that calls it.
+        // The rare function takes 12 ms in a request that calls it.
         assert!((rare.own_ns_per_unit.unwrap() / 12e6 - 1.0).abs() < 0.01, "{shown}");
         let truth = if expected == Verdict::Matters { 1.0 } else { 0.0 };
         assert!(rare.low.unwrap() - 0.1 < truth && truth < rare.high.unwrap() + 0.1, "{shown}");

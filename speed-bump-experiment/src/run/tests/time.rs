@@ -31,7 +31,7 @@ fn an_experiment_takes_no_longer_than_it_may() {
         let took = last.end_ns.0 - first.start_ns.0;
         assert!(took <= most, "{unit} {seconds} {count}: {took} > {most} {:#?}", measured.phases);
         let is_whole = measured.phases.last().unwrap().kind == PhaseKind::Recover;
-        // Of units of 5 s there are too few for anything but a census.
+        // With units of 5 s there are too few units for anything but a census.
         assert_eq!(is_whole, unit < 100.0 * MS, "{:#?}", measured.phases);
         let why = measured.aborted.as_deref().unwrap_or_default();
         assert_eq!(is_whole, why.is_empty());

@@ -1,4 +1,4 @@
-//! How ours gets set when a session starts, where other tools come and go.
+//! How our hook gets set when a session starts, where other tools come and go.
 //!
 //! A tool may have read the place just before we set our hook. Then it puts back what was there before, and
 //! ours is lost. So we watch the place after setting ours, until another tool's hook has come and has called
@@ -31,9 +31,10 @@ use crate::{
 /// How long we wait at most for another tool's hook to go when a session starts, in ns. Hooks that come and
 /// go are seldom there for this long; an attach to a process where one stays takes this long.
 const PATIENCE_NS: u64 = 300_000_000;
-/// The same if the place is unknown while another hook is set: without it there is no session.
+/// How long we wait at most if the place is unknown while another hook is set, in ns: without the place there
+/// is no session.
 const FIND_NS: u64 = 1_000_000_000;
-/// The same if no other hook was ever seen.
+/// How long we wait at most if no other hook was ever seen, in ns.
 const GLANCE_NS: u64 = 3_000_000;
 /// Time between two checks: the place may be free for microseconds.
 const LOOK_EVERY_NS: u32 = 20_000;
@@ -41,7 +42,7 @@ const LOOK_EVERY_NS: u32 = 20_000;
 const LOOKS: u32 = 5000;
 /// How often we start again at most, and after how long.
 const ROUNDS: u32 = 4;
-/// For this many checks in a row ours must be set on top of another, which then counts as staying.
+/// Another hook counts as staying if ours is found set on top of it in this many checks in a row.
 const LOOKS_BEFORE: u32 = 200;
 
 /// Finds the place. On 3.8 we find it by the default evaluator, which may have to be waited for.
@@ -76,7 +77,7 @@ pub(in crate::frame_hook) fn take(gil: &mut Gil, block: Block) {
         // A tool that is about to set its hook may have read the place already.
         let is_likely = around.are_others || OTHERS.load(Ordering::Relaxed);
         let patience_ns = if is_likely { PATIENCE_NS } else { GLANCE_NS };
-        // A thread that has offered the GIL for this waits, and sets nothing.
+        // If the main thread has offered the GIL, it waits for us, and sets no hook.
         if let Some(place) = place
             && (is_likely || !gil.is_offered())
         {

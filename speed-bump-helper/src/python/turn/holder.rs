@@ -11,7 +11,7 @@ use core::{
 
 use crate::python::api::Api;
 
-/// Who has it.
+/// Who has the GIL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     Free,
@@ -23,12 +23,12 @@ pub(super) enum Holder {
 const GIL_312: usize = 384;
 const LAST_HOLDER: usize = 8;
 const LOCKED: usize = 16;
-/// A GIL lies in the interpreter that owns it. No interpreter is larger.
+/// A GIL lies in the interpreter that owns it. No interpreter is larger than this.
 const LARGEST: usize = 4 << 20;
 /// Words of `_Py_DebugOffsets` that we read.
 const DESCRIBED: usize = 20;
 
-/// `None`: the holder is unknown, or there is no GIL.
+/// Finds who has the GIL. `None`: that is unknown, or there is no GIL.
 pub(super) fn holder(api: &Api) -> Option<Holder> {
     if api.version.free_threaded {
         return None;
@@ -63,13 +63,14 @@ fn places(api: &Api) -> Option<(&'static AtomicUsize, &'static AtomicI32)> {
     let fits = last_holder.is_multiple_of(8)
         && locked == last_holder.checked_add(LOCKED - LAST_HOLDER)?
         && locked < LARGEST;
-    // SAFETY: in the interpreter, aligned, and it exists for as long.
+    // SAFETY: in the interpreter, aligned; the interpreter exists until Python is finalized.
     fits.then(|| unsafe {
         (interpreter.add(last_holder).cast().as_ref(), interpreter.add(locked).cast().as_ref())
     })
 }
 
-/// The offsets of both in the interpreter, as CPython exports them (Include/internal/pycore_debug_offsets.h).
+/// The offsets of the two [`places`] in the interpreter, as CPython exports them
+/// (Include/internal/pycore_debug_offsets.h).
 fn described(api: &Api) -> Option<(usize, usize)> {
     let runtime = api.library.symbol(c"_PyRuntime")?.cast::<[u64; DESCRIBED]>();
     // SAFETY: `_PyRuntime` begins with these offsets, which are larger than that and never written.

@@ -38,8 +38,8 @@ impl Load {
         self.busy > 0
     }
 
-    /// Whether a thread other than the first computes, or some thread has for long. True if the clocks cannot
-    /// be read.
+    /// Whether a thread other than the first computes, or some thread has computed for long. True if the
+    /// clocks cannot be read.
     pub(super) fn others_compute(&mut self) -> bool {
         let (Some(before), Some(now)) = (self.before, Times::read()) else { return true };
         let window = now.now.saturating_sub(before.now);

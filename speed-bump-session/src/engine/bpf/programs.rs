@@ -28,7 +28,7 @@ pub enum UprobeProgram {
     SiteTimed,
     /// By the site and the return address: native functions with targets for some callers alone.
     SiteCallers,
-    /// The same, for functions whose calls are timed.
+    /// [`Self::SiteCallers`], for functions whose calls are timed.
     SiteCallersTimed,
 }
 

@@ -141,7 +141,7 @@ pub enum KmodError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// `EINVAL`
-    #[error("it does not understand it; is it another version of the module than this tool knows?")]
+    #[error("it does not understand this command; is the module of another version than this tool knows?")]
     Malformed,
     /// `ENAMETOOLONG`
     #[error("the path has 256 bytes or more, or the symbol 128 or more; move the file, or use --engine bpf")]

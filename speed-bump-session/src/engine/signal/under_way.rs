@@ -16,7 +16,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Signals that nobody sends any more, but that may still be in flight. Do not wait for them while you hold a
 /// lock that others need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[must_use = "their old meaning holds until they were waited for"]
+#[must_use = "until you have waited for the signals, they may have their old delay"]
 pub struct UnderWay {
     /// The signals: bit N is signal N + 1.
     pub(crate) signals: u64,

@@ -21,7 +21,7 @@ impl Call {
         Self { number: u32::try_from(number).unwrap_or(u32::MAX), arguments: [None; 6] }
     }
 
-    /// The same call with this value for an argument.
+    /// This call, with this value for an argument.
     pub(crate) fn with(mut self, position: usize, value: u64) -> Self {
         if let Some(argument) = self.arguments.get_mut(position) {
             *argument = Some(value);

@@ -153,7 +153,7 @@ fn in_file(callers: &NativeCallers, path: &str, functions: &Functions, segments:
     if found == 0 {
         return CallersInFile::default();
     }
-    // Between the callers lie these, if anything does.
+    // Other functions, which may lie between the callers.
     let all = functions.functions().iter();
     codes.extend(all.map(|function| code(function.address, function.size.max(1), 0)));
     let parts = functions.refused().iter().filter_map(|refused| refused.part);

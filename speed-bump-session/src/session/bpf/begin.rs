@@ -124,7 +124,7 @@ fn wait_for_helper(
 }
 
 /// Begins to load the helper into a process that runs this program. Reserves indices for the program's
-/// functions: tries each of these numbers in turn, until there are enough indices.
+/// functions: takes the first of `rooms` for which enough indices are left.
 pub(super) fn begin_join(
     process: &Process,
     program: Program,

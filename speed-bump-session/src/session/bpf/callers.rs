@@ -162,8 +162,8 @@ pub(super) fn is_another_line(plan: &Plan, at: usize) -> bool {
     site.zip(before).is_some_and(|(site, before)| is_same_place(site, before))
 }
 
-/// The lines of the function at a site of a plan, the first of its function. `indices`: those of the plan's
-/// functions.
+/// The lines of the function at site `at` of a plan, which is the first site of this function. `indices`: the
+/// indices of the plan's functions.
 pub(super) fn lines(plan: &Plan, at: usize, indices: &[u32]) -> CallerLines {
     let mut lines = CallerLines::NONE;
     let sites = plan.sites.get(at..).unwrap_or_default();

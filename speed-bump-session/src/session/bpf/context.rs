@@ -58,8 +58,8 @@ impl Context {
         Ok(index)
     }
 
-    /// Reserves indices for the functions of a helper. Tries each of these rooms in turn, until there are
-    /// enough indices.
+    /// Reserves indices for the functions of a helper. Takes the first of these rooms for which enough
+    /// indices are left.
     ///
     /// # Errors
     /// There are not even enough indices for the last room.

@@ -55,8 +55,8 @@ fn limits(assigned: &[DelaySignal], delays: &BTreeSet<Nanos>) -> Vec<String> {
     if !deadly.is_empty() {
         limits.push(format!(
             "delays of {deadly} use real-time signals, which kill a process that removes their handler at \
-             the wrong moment. To use SIGURG alone, which cannot, have one long delay in a session, and none \
-             in processes that use SIGURG themselves"
+             the wrong moment. SIGURG cannot. To use it alone, have one long delay in a session, and none in \
+             processes that use SIGURG themselves"
         ));
     }
     let has = |delay: &Nanos| assigned.iter().any(|signal| signal.delay == *delay);

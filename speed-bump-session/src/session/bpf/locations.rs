@@ -150,7 +150,7 @@ impl Locations {
         }
     }
 
-    /// Handles the code locations again that no target selected.
+    /// Handles once more the code locations that no target selected.
     pub(super) fn judge_anew(
         &mut self,
         processes: &mut Processes,

@@ -38,8 +38,8 @@ pub(super) fn explain_nothing(
     }
     if report.targets.iter().any(|of| of.caller.is_some() && !of.functions.is_empty()) {
         causes.push(
-            "only others called them than `caller=` names (a tail call and an inlined function have the \
-             function around them as caller)"
+            "only functions that `caller=` does not name called them (a tail call and an inlined function \
+             have the function around them as caller)"
                 .to_owned(),
         );
     }

@@ -342,7 +342,7 @@ impl Probes {
         self.locations.judge(location, process, processes, &mut self.engine, context);
     }
 
-    /// Handles the code locations again that no target selected.
+    /// Handles once more the code locations that no target selected.
     pub(super) fn judge_anew(&mut self, processes: &mut Processes, context: &mut Context) {
         self.locations.judge_anew(processes, &mut self.engine, context);
     }

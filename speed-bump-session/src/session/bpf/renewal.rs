@@ -24,8 +24,8 @@ const RENEW_EVERY: Duration = Duration::from_millis(100);
 /// If nothing is delayed and the event loop has not come round for this long, we assume that the event loop
 /// hangs. The event loop may have much to read: a library with a million symbols.
 const HANGS_AFTER: Nanos = Nanos(2_000_000_000);
-/// How many delays the event loop may have to wait for, one after the other. It waits for a processor, and in
-/// the kernel when the kernel removes probes.
+/// How many delays the event loop may have to wait for, one after the other: until it gets a processor, and
+/// while the kernel removes probes.
 const SPINS: u64 = 4;
 /// After this time we assume that the event loop hangs, whatever the delays are.
 const HANGS_AT_LAST: Nanos = Nanos(15_000_000_000);

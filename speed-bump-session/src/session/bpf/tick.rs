@@ -20,7 +20,7 @@ pub const LOOK_FOR_PROCESSES: Duration = Duration::from_millis(100);
 /// How often we read the counters of faults.
 const LOOK_FOR_FAULTS: Duration = Duration::from_secs(1);
 
-/// Time of each periodic check, and what it has reported.
+/// The time of the last check of each kind, and the losses that were reported so far.
 #[derive(Debug)]
 pub(super) struct Checks {
     /// Whether the kernel announces forks and execs.
@@ -58,7 +58,7 @@ impl Checks {
         }
         let lapsed = coverage.engines.window.take_lapsed();
         if lapsed > Nanos(0) {
-            // The warning for the user gives no duration, so that we do not report the same text again.
+            // The warning for the user gives no duration: the same text is reported only once.
             tracing::warn!("delays were not renewed for {lapsed}");
             coverage.context.warn(
                 "the tool itself was held up for seconds, and delayed no calls meanwhile: they are in \
@@ -118,7 +118,7 @@ impl Checks {
     }
 }
 
-/// Reads how many native calls have no time, if the session times native calls.
+/// Reads for how many native calls the time could not be measured, if the session times native calls.
 fn look_at_untimed(Coverage { context, engines, .. }: &mut Coverage) {
     if let (Some(probes), true) = (&engines.probes, context.resolver.times_calls()) {
         probes.look_at_untimed(&mut context.state);
@@ -138,8 +138,8 @@ fn look_for_processes(coverage: &mut Coverage) {
     }
 }
 
-/// Finds children through /proc. A child that we find here has had time to execute a program, so it gets its
-/// own plan.
+/// Finds children through /proc. A child that we find here has had time to execute a program, so we plan its
+/// probe sites anew.
 pub(super) fn look_for_children(coverage: &mut Coverage) {
     let roots = coverage.context.state.roots.clone();
     for root in roots {

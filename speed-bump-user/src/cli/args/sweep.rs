@@ -126,7 +126,7 @@ pub struct SweepArgs {
     pub group: Option<GroupBy>,
 
     /// The added time of a delayed function, as a share of the time per unit. The sweep draws one of several
-    /// at random [default: --max-slowdown; less at first, and where delays show more than once]
+    /// at random [default: --max-slowdown; less at first, and if the sensitivity is above 1]
     #[arg(long, value_name = "PERCENT,...", value_parser = percent, value_delimiter = ',')]
     pub doses: Vec<f64>,
 

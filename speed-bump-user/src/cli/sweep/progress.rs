@@ -17,7 +17,7 @@ use crate::{
 
 /// How often the table is computed and drawn, at most.
 const REFRESH: Duration = Duration::from_secs(1);
-/// Computing it takes this part of the time at most: meanwhile doses stay as they are.
+/// Computing the table takes at most this part of the time: meanwhile doses stay as they are.
 const PART: u32 = 20;
 /// Functions that are shown.
 const SHOWN: usize = 12;
@@ -26,7 +26,7 @@ const SHOWN: usize = 12;
 pub(in crate::cli) struct Progress {
     quiet: bool,
     live: Option<LiveTable>,
-    /// When it was drawn, and how long that took.
+    /// When the table was drawn, and how long that took.
     drawn: Option<(Instant, Duration)>,
     told: usize,
     waits: bool,

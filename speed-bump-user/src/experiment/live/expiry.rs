@@ -2,7 +2,7 @@
 //!
 //! The session renews its doses while the tool runs. But the thread of an experiment may hang: in a write to
 //! a frozen terminal, or in a file system that never answers. So another thread takes all doses back when it
-//! has not heard from the first one for a while.
+//! has not heard from the experiment's thread for a while.
 
 use std::{
     io,

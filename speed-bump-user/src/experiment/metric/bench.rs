@@ -265,7 +265,7 @@ mod tests {
         let pattern = Pattern::parse("([0-9]+) is left", Captured::Time(Nanos(1))).ok();
         let run = run(&mut Bench::new(command, pattern)).unwrap();
         let daemon = rustix::process::Pid::from_raw(run.latency.unwrap() as i32).unwrap();
-        // It still holds the pipe.
+        // The daemon still holds the pipe.
         rustix::process::kill_process(daemon, rustix::process::Signal::KILL).unwrap();
     }
 

@@ -18,8 +18,8 @@ pub(crate) struct Calls {
     target: TargetIndex,
     /// What to compare: how many calls there are, or how long they take.
     by: By,
-    /// Whether calls may be timed now. If they may not, the session still has the sums from the time when
-    /// they were.
+    /// Whether calls may be timed now. If not, the session still has sums from the time in which calls were
+    /// timed.
     may_be_timed: bool,
 }
 

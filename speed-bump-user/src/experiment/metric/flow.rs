@@ -1,12 +1,12 @@
 //! Units that begin with a call of one function and end with a call of another, as in a queue between two
 //! threads.
 //!
-//! By Little's law, the mean time of a unit is the integral of the number in progress over time,
-//! divided by the number of units that ended. The number in progress is calls of the first function minus
-//! calls of the second. A thread reads both about every millisecond, at irregular times, and assumes that the
-//! number stays the same until the next reading. Units that begin and end between two readings are still in
-//! the mean, in proportion to their length. With 200 readings in a slice the mean is off by some per cent
-//! either way, like any noise.
+//! By Little's law, the mean time of a unit is the integral of the number in progress over time, divided by
+//! the number of units that ended. The number in progress is calls of the first function minus calls of the
+//! second. A thread reads both about every millisecond, at irregular times, and assumes that the number stays
+//! the same until the next reading. The mean includes units that begin and end between two readings, in
+//! proportion to their length. With 200 readings in a slice the mean is off by some per cent either way, like
+//! any noise.
 //!
 //! The number in progress when counting began is unknown: the smallest number that was read counts as zero.
 //! So in a service that always has units in progress, the times are too short.
@@ -40,7 +40,7 @@ use crate::{
 /// The time between two readings, in us. It varies, so that it cannot be in step with a periodic service.
 const PAUSE_US: std::ops::Range<u64> = 500..1_500;
 
-/// A metric of such units.
+/// A metric of units between two functions.
 #[derive(Debug)]
 pub(crate) struct Flow {
     /// The numbers of the beginning's and the end's target among the targets of metrics.

@@ -98,7 +98,7 @@ impl Metric for Source {
     }
 }
 
-/// A gauge. It is assumed to change evenly between two readings.
+/// A gauge. We assume that it changes evenly between two readings.
 #[derive(Clone, Debug)]
 pub(crate) struct Gauge {
     source: Source,

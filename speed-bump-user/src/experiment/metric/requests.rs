@@ -63,7 +63,7 @@ impl AnsweredRequests {
 }
 
 impl Counting {
-    /// `None`: they listen on no socket.
+    /// Watches the sockets of these processes. `None`: they listen on no socket.
     fn attach(roots: &[Pid], children: bool) -> Result<Option<Self>, RequestsError> {
         let processes = processes(roots, children)?;
         let Some(sockets) = Sockets::attach(&processes)? else { return Ok(None) };

@@ -49,7 +49,7 @@ pub use requests::{Reading, Requests};
 pub struct Sockets {
     programs: Programs,
     counts: Counts,
-    /// The same processes as in the map.
+    /// The processes in the map.
     processes: BTreeSet<Pid>,
     name_map: HashMap<MapData, UnixName, u8>,
     listening: Listening,

@@ -24,9 +24,9 @@ pub(crate) struct StepsInside {
 /// The calls that are steps.
 #[derive(Debug)]
 pub(crate) enum Steps {
-    /// Of a target of metrics.
+    /// Calls of a target of metrics.
     Target(Calls),
-    /// Of a function that is tried.
+    /// Calls of a function that is tried.
     Function(SelectedFunction),
 }
 
@@ -54,7 +54,7 @@ impl Ends {
         }
     }
 
-    /// `None` before two of them have ended, at different times.
+    /// The steps of the longer units. `None` before two of these have ended, at different times.
     fn steps_of_units(&self) -> Option<StepsOfUnits> {
         let ((first_units, first_steps), (last_units, last_steps)) = self.first.zip(self.last)?;
         let (units, steps) = (last_units - first_units, last_steps - first_steps);

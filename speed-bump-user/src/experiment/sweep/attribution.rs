@@ -25,9 +25,10 @@ use super::{
 
 /// With fewer samples of a function, nothing is said of how much of its time is work.
 const MIN_SAMPLES: f64 = 5.0;
-/// With fewer samples of a thread at work, they are not compared with how long the kernel says it ran.
+/// If a thread has fewer samples at work, we do not compare them with the time for which it ran by the
+/// kernel's clock.
 const MIN_WORKS: u64 = 5;
-/// A sample counts for this many at most.
+/// A sample counts for this many samples at most.
 const MAX_WEIGHT: f64 = 5.0;
 /// The most waits of the record.
 const WAITS: usize = 20;
@@ -35,9 +36,9 @@ const WAITS: usize = 20;
 /// Samples of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Time {
-    /// In which its thread had a processor, or wanted one.
+    /// Samples in which its thread had a processor, or wanted one.
     pub(super) works: f64,
-    /// In which its thread waited for anything else.
+    /// Samples in which its thread waited for anything else.
     pub(super) waits: f64,
 }
 
@@ -76,7 +77,7 @@ pub(super) fn attributed(profile: &Profile, is_asked: &[bool]) -> Vec<Time> {
     attributed_by(&weights(profile), profile, is_asked)
 }
 
-/// The same with weights that are known.
+/// [`attributed`] with these weights.
 pub(super) fn attributed_by(
     weights: &BTreeMap<ThreadOf, Weight>,
     profile: &Profile,
@@ -154,7 +155,7 @@ pub(super) fn take_out_waits(counted: &mut Counted, profile: &Profile, asked: &A
             *of = Time { works: of.works + time.works, waits: of.waits + time.waits };
         }
     }
-    // Samples do not tell by callers: candidates of one function have the same share of waits.
+    // Samples are not divided by callers: candidates of one function have the same share of waits.
     let mut by_function: HashMap<_, Time> = HashMap::new();
     for (candidate, time) in counted.candidates.iter().zip(&times) {
         let of = by_function.entry(candidate.function()).or_default();
@@ -233,7 +234,7 @@ pub(super) mod tests {
         }
     }
 
-    /// The same in a session, with this time of its own, in ns.
+    /// The candidate for this function, with this own time, in ns.
     pub(in super::super) fn candidate(name: &str, own: u64) -> Candidate {
         Candidate {
             name: name.to_owned(),
@@ -291,7 +292,7 @@ pub(super) mod tests {
         // Of 102 samples 20 are ready to run; 82 wait.
         assert_eq!(ran(0), [20.0, 0.0, 60.0]);
         assert_eq!(ran(200_000_000), [20.0, 0.0, 60.0]);
-        // It waited for a processor half of that time: with work to do.
+        // The thread waited for a processor half of that time, with work to do.
         assert_eq!(ran(100_000_000), [20.0, 0.0, 60.0]);
         // Samples were taken mostly while it waited.
         assert_eq!(ran(400_000_000), [40.0, 0.0, 45.0]);
@@ -305,7 +306,7 @@ pub(super) mod tests {
         let asked = Asked::new(&counted, &profile);
         take_out_waits(&mut counted, &profile, &asked);
         let times: Vec<_> = counted.candidates.iter().map(|of| (of.own_ns, of.waited_ns)).collect();
-        // Too few samples of `seldom` say anything.
+        // `seldom` has too few samples to say anything.
         assert_eq!(times, [(Some(Nanos(200)), Some(Nanos(600))), (Some(Nanos(10)), None)]);
     }
 
@@ -324,7 +325,8 @@ pub(super) mod tests {
         assert_eq!(times, [of(196, 604), of(20, 60)]);
     }
 
-    /// A function that is asked about has the waits of what it calls only while that is not asked about.
+    /// A function that is asked about has the waits of the functions that it calls, unless these are asked
+    /// about too.
     #[test]
     fn waits_belong_to_the_innermost_function_that_is_asked_about() {
         let profile = profile();
@@ -344,7 +346,7 @@ pub(super) mod tests {
         ];
         let found = waits_of(&["handle"], &BTreeSet::from([thread(1)]));
         assert_eq!(found, expected);
-        // Nobody knows who does units: those that work.
+        // It is unknown which threads do units: then the waits are those of threads that work.
         assert_eq!(waits_of(&["handle"], &BTreeSet::new()), found);
         let found = waits_of(&["handle", "read"], &BTreeSet::from([thread(1)]));
         assert_eq!(found[0], row("read", None, "recv", 60.0));

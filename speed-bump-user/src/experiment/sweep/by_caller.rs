@@ -1,8 +1,8 @@
 //! Functions that are asked about by their callers: a helper that one caller uses in the shadow of a device
 //! and another one after it has no single answer.
 //!
-//! Samples show which functions of the service call it. Then calls are counted, and tell which of these make
-//! enough of them. All other calls are asked about together.
+//! Samples show which functions of the service call such a helper. Then we count calls, to find which of
+//! these callers make enough calls. All other calls are asked about together.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::{
 
 /// A function is asked about by its callers from this share of a unit's time on.
 const OF_UNIT: f64 = 0.1;
-/// The callers that count make this share of its calls, and of its samples.
+/// Callers count if they make this share of the function's calls, and of its samples.
 const OF_CALLS: f64 = 0.1;
 /// With fewer samples, or calls counted, there is too little to tell shares by.
 const MIN: f64 = 20.0;
@@ -46,7 +46,7 @@ impl ByCaller {
         by_caller.into_iter().chain(plain.iter().cloned()).collect()
     }
 
-    /// The same with the callers that make enough of the calls. `None`: fewer than two are left.
+    /// Keeps only the callers that make enough of the calls. `None`: fewer than two are left.
     fn by_calls(self, counted: &Counted) -> Option<Self> {
         let of_function = || counted.candidates.iter().filter(|of| is_of(of, &self.function));
         let all: u64 = of_function().map(|of| of.calls).sum();
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(lines, [of(HOT), of(COLD), "py:/srv/app.py:burn".to_owned()]);
         let parsed = ParsedTargets::parse("t", lines.join("\n").as_bytes(), false).unwrap();
         assert_eq!(parsed.decide(|_| false).len(), 3);
-        // What it calls and nobody asks about is its own.
+        // The time of a callee that is not asked about belongs to the function.
         let of_callee: [(&[u32], u64); 2] = [(&[3, 0, 1], 100), (&[0, 2], 50)];
         let is_chosen = [true, true, true, false, true, true, true];
         assert_eq!(found(&of_callee, &is_chosen).len(), 1);
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn other_functions_are_asked_about_as_a_whole() {
         for stacks in [
-            // It takes less than a tenth of the time.
+            // The function takes less than a tenth of the time.
             [(&[0, 1][..], 60), (&[0, 2], 30)],
             // One caller makes nearly all of its calls.
             [(&[0, 1], 300), (&[0, 2], 20)],

@@ -27,17 +27,17 @@ use crate::{
 
 /// The census takes this part of the whole time.
 const CENSUS: f64 = 0.06;
-/// It may take at least this long.
+/// The census may always take this long.
 const MIN_CENSUS: Duration = Duration::from_secs(2);
-/// Where sampling chose the functions, it ends when enough has happened: after this time at the earliest.
+/// If sampling chose the functions, the census ends when enough has happened, but not before this time.
 const EARLIEST_END: Nanos = Nanos(1_000_000_000);
 /// How often to check whether enough has happened.
 const CHECK_EVERY: Nanos = Nanos(200_000_000);
 /// Enough calls of each function, and enough units.
 const ENOUGH: u64 = 8;
-/// It takes at most this part, if no unit was observed from its beginning to its end.
+/// The census takes at most this part if no unit was observed from its beginning to its end.
 const LONGEST_CENSUS: f64 = 0.16;
-/// It takes at most this part, if no unit is done.
+/// The census takes at most this part if no unit is done.
 const LONGEST_WITHOUT_UNIT: f64 = 0.25;
 /// How often to poll whether a run of a benchmark has ended.
 const RUN_ENDS: Nanos = Nanos(10_000_000);
@@ -104,7 +104,7 @@ pub(super) fn count(
                 }
                 !quit.is_asked()
             };
-            // Without it, the report has less about threads.
+            // Without the profile, the report has less about threads.
             let profile = sampling::sample(context.processes, options.children, time, go_on);
             seen.profile = profile.ok();
         }

@@ -18,8 +18,8 @@ use crate::{
     sampling::profile::{FunctionSeen, Profile, ThreadOf},
 };
 
-/// Samples may show less time than a function takes, by chance: this share of what is worth an experiment is
-/// enough.
+/// By chance, samples may show less time than a function takes. So we choose a function if its samples show
+/// this share of a time that is worth an experiment.
 const MARGIN: f64 = 0.5;
 /// The most functions that are chosen.
 const MAX: usize = 60;
@@ -33,10 +33,10 @@ const CALLED_BY_SERVICE: f64 = 0.1;
 const MOSTLY_WAITS: f64 = 0.8;
 /// A function that never returns is on the stack in at least this share of its threads' samples.
 const ALWAYS: f64 = 0.98;
-/// With fewer samples, this is unknown.
+/// With fewer samples, it is unknown whether a function never returns.
 const MIN_SAMPLES: u64 = 20;
 
-/// In this many rounds we take out the functions of one depth; then all at once.
+/// In each of this many rounds we take out the functions of one depth. After that, we take out all at once.
 const ROUNDS: usize = 64;
 /// Names that CPython gives to code within a function (compile.c).
 const WITHIN: [&str; 4] = ["<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"];
@@ -44,7 +44,7 @@ const WITHIN: [&str; 4] = ["<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"]
 /// The functions that were chosen, by their places in the profile.
 #[derive(Debug, Default)]
 pub(super) struct Chosen {
-    /// In order.
+    /// The functions, in order.
     pub(super) functions: Vec<usize>,
     /// Functions that no target can name.
     pub(super) no_targets: Vec<usize>,
@@ -53,7 +53,7 @@ pub(super) struct Chosen {
 /// Whose code the functions of a profile are.
 #[derive(Debug)]
 pub(super) struct Code {
-    /// By place.
+    /// The origin of each function, by its place.
     origins: Vec<Origin>,
     /// Whether it is a function of its own, and not code of a module or within a function.
     is_function: Vec<bool>,
@@ -85,7 +85,7 @@ impl Code {
     /// tells.
     pub(super) fn always_there(&self, profile: &Profile, worth: f64) -> Vec<usize> {
         let is_asked: Vec<bool> = self.places().map(|place| self.is(place, Origin::Service)).collect();
-        // What a loop calls may count to it.
+        // The time of the functions that a loop calls may count to the loop.
         let mut takes_time = is_asked.clone();
         give_to_callers(profile, &mut takes_time, least(profile, worth));
         let (mut of_threads, mut on): (BTreeMap<ThreadOf, u64>, BTreeMap<(u32, ThreadOf), u64>) =
@@ -157,9 +157,9 @@ impl Code {
     }
 
     /// Native functions that take time, the ones that run most first, beside Python functions that take this
-    /// much. Those of threads that execute Python count to the Python functions that call them. Findings
-    /// about the C library and allocators rarely help; they are chosen only if they are most of the running
-    /// time, as in a server that mostly makes system calls.
+    /// much. If a thread executes Python, the time of its native functions counts to the Python functions
+    /// that call them. Findings about the C library and allocators rarely help; they are chosen only if they
+    /// are most of the running time, as in a server that mostly makes system calls.
     fn native(&self, profile: &Profile, worth: f64, of_python: f64) -> Vec<usize> {
         let has_stacks = |of: &ThreadOf| profile.threads.get(of).is_some_and(|seen| seen.ticks > 0);
         let is_pythons = |of: &FunctionSeen| {
@@ -228,8 +228,8 @@ pub(super) fn is_function(of: &FunctionSeen) -> bool {
     of.line.is_some() && last != "<module>" && !WITHIN.contains(&last) && !(last == "<lambda>" && is_within)
 }
 
-/// Takes out the functions that have too little time, the innermost first, so that their callers have it.
-/// Returns the times of those that remain.
+/// Takes out the functions that have too little time, the innermost first, so that the time goes to their
+/// callers. Returns the times of the functions that remain.
 fn give_to_callers(profile: &Profile, is_asked: &mut [bool], least: f64) -> Vec<Time> {
     let weights = weights(profile);
     let mut round = 0;
@@ -251,7 +251,8 @@ fn give_to_callers(profile: &Profile, is_asked: &mut [bool], least: f64) -> Vec<
     }
 }
 
-/// Whether functions work mostly outside of those of the service, by place.
+/// Whether a function works mostly without a function of the service around it, for each function by its
+/// place.
 fn outside(profile: &Profile, is_service: &[bool]) -> Vec<bool> {
     let mut of_all = vec![(0_u64, 0_u64); profile.functions.len()];
     for stack in &profile.stacks {

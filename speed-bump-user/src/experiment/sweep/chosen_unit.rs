@@ -19,7 +19,7 @@ const MIN_UNITS: f64 = 120.0;
 const MIN_RATE: f64 = 0.5;
 /// How long to count calls of functions that may be the unit, at least and at most.
 const COUNTED: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
-/// Calls in that time of a function that is just called often enough.
+/// A function that is just called often enough has this many calls in that time.
 const CALLS: f64 = 2.0;
 /// The smallest share of the running time in a unit of work.
 const OF_UNIT: u64 = 1_000;
@@ -38,12 +38,12 @@ pub(super) fn outermost(profile: &Profile, code: &Code) -> Vec<FunctionSeen> {
     functions
 }
 
-/// Calls per second of a unit of work, for a sweep that takes so long.
+/// The least number of units per second, for a sweep that takes this time.
 fn min_rate(time: Duration) -> f64 {
     (MIN_UNITS / time.as_secs_f64()).max(MIN_RATE)
 }
 
-/// How long to count calls of functions that may be the unit, for a sweep that takes so long.
+/// How long to count calls of functions that may be the unit, for a sweep that takes this time.
 pub(super) fn counting_time(time: Duration) -> Duration {
     let [least, most] = COUNTED;
     Duration::from_secs_f64((CALLS / min_rate(time)).clamp(least.as_secs_f64(), most.as_secs_f64()))
@@ -59,7 +59,8 @@ pub(super) struct ChosenUnit {
     pub(super) rate: f64,
 }
 
-/// The first of them that is called repeatedly, by the counts of a session, for a sweep that takes so long.
+/// The first of the outermost functions that is called repeatedly, by the counts of a session, for a sweep
+/// that takes this time.
 pub(super) fn choose(outermost: &[FunctionSeen], counted: &Counted, time: Duration) -> Option<ChosenUnit> {
     let min_rate = min_rate(time);
     let span = (counted.census.end_ns.0 - counted.census.start_ns.0) as f64 / 1e9;

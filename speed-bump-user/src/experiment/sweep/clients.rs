@@ -40,7 +40,7 @@ pub(super) fn are_none(processes: &[Pid], children: bool, waits: Option<&[Wait]>
 /// What the descriptors of all processes lead to.
 #[derive(Debug, Default)]
 struct Ends {
-    /// By the number of the pipe: whether it is read, and written.
+    /// Whether each pipe is read, and whether it is written, by its number.
     pipes: BTreeMap<u64, (bool, bool)>,
     /// Sockets by number: whether they are one end of a pair without names.
     sockets: BTreeMap<u64, bool>,
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn what_leads_to_other_programs_is_told_from_what_does_not() {
         assert!(ends(Stdio::null(), Stdio::null()));
-        // Who reads what it writes asks for nothing.
+        // A program that reads the output of the process asks it for nothing.
         assert!(ends(Stdio::null(), Stdio::piped()));
         assert!(!ends(Stdio::piped(), Stdio::null()));
         let (one, other) = UnixStream::pair().unwrap();

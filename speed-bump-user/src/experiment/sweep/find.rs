@@ -20,7 +20,7 @@ use crate::{
     units::Nanos,
 };
 
-/// How many times native functions are counted at most, before the rest is accepted.
+/// How many times we count native functions at most. Then we accept those that are left.
 const COUNTS: usize = 4;
 /// How long to count calls of functions that may be loops which never return.
 const OF_LOOPS: Duration = Duration::from_secs(1);
@@ -99,8 +99,8 @@ pub(super) fn find(
     if found.is_empty() {
         return Err(found.nothing_sampled());
     }
-    // Repeat while functions are left out: without their traps the service is faster, and calls the others
-    // more often.
+    // We repeat this while functions are left out: without the traps of these, the service is faster, and
+    // calls the others more often.
     for _ in 0..COUNTS {
         if !found.has_native() {
             break;
@@ -122,7 +122,7 @@ pub(super) fn find(
     Ok(Choice { units, targets: found.targets(), found, session })
 }
 
-/// Has functions with several callers asked about by these, where the helper sees who calls.
+/// If the helper sees who calls, functions with several callers are asked about by these callers.
 fn ask_by_caller(
     context: &Context<'_>,
     units: &Units,

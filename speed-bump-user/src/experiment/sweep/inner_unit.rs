@@ -37,11 +37,11 @@ const MIN_STEPS: f64 = 20.0;
 const GAPS: f64 = 2.0;
 /// Chips of steps are worth it if they are at most this part of a chip of units.
 const SHORTER: f64 = 0.5;
-/// Units make different numbers of calls if these differ by more than this share.
+/// Units make different numbers of calls if the numbers differ by more than this share.
 const EQUAL: f64 = 0.1;
-/// A function is called inside of units if it is in this share of its stacks.
+/// A function is called inside of units if this share of the samples of the function is inside of a unit.
 const INSIDE: f64 = 0.95;
-/// With fewer samples, that is unknown.
+/// With fewer samples of the function, it is unknown whether it is called inside of units.
 const MIN_SAMPLES: u64 = 5;
 /// The most polls that are kept.
 const MAX_POLLS: usize = 4_000;
@@ -64,9 +64,9 @@ struct Poll {
 /// A function whose calls may be the steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Steps {
-    /// The time from one to the next, in ns.
+    /// The time from one step to the next, in ns.
     step: f64,
-    /// How long a chip of them has to be, in ns.
+    /// How long a chip of steps has to be, in ns.
     chip: f64,
     /// Steps of units; `None` if no unit was observed from its beginning to its end.
     of_units: Option<StepsOfUnits>,
@@ -255,7 +255,7 @@ impl Polls {
 }
 
 impl Chosen {
-    /// Counts these calls of a function that is tried, in place of units, from now on.
+    /// From now on, counts calls of this function in place of units.
     pub(super) fn count(self, units: &mut Units, counted: &mut Counted, observer: &mut dyn Observer) {
         observer.line(&self.line());
         let Self { function, inner, calls, chip } = self;
@@ -298,12 +298,12 @@ pub(super) fn is_called_inside(
     all >= MIN_SAMPLES && inside as f64 >= INSIDE * all as f64
 }
 
-/// The length of a chip, in ns, of which enough fit into the time of a sweep.
+/// The longest chip, in ns, of which enough fit into the time of a sweep.
 fn wanted_chip(time: Duration) -> f64 {
     time.as_nanos() as f64 / CHIPS
 }
 
-/// Whether units of so many ns are too long for a sweep that takes so long.
+/// Whether units of `unit` ns are too long for a sweep that takes this time.
 pub(super) fn is_long(unit: f64, time: Duration) -> bool {
     MIN_UNITS * unit > wanted_chip(time)
 }

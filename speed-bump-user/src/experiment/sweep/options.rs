@@ -161,8 +161,8 @@ impl Options {
         Ok(())
     }
 
-    /// What each thread is delayed at most until the time per unit is known; `None`: the engine cannot keep
-    /// to a bound.
+    /// The bound on what each thread is delayed, until the time per unit is known; `None`: the engine cannot
+    /// keep to a bound.
     fn bound(&self) -> Option<DelayBound> {
         let can = match self.engine {
             EngineChoice::Auto => true,
@@ -172,7 +172,7 @@ impl Options {
         DelayBound::new(self.max_slowdown, FIRST_WINDOW).ok().filter(|_| can)
     }
 
-    /// What to tell the user where only the plan bounds what a thread is delayed.
+    /// The text for the user if only the plan bounds what a thread is delayed.
     pub(super) fn unbounded(&self) -> Option<String> {
         let EngineChoice::Only(engine) = self.engine else { return None };
         let text = format!(

@@ -34,7 +34,7 @@ use crate::{
 
 /// Sampling takes this part of the whole time.
 const PART: f64 = 0.05;
-/// It takes at least this long.
+/// Sampling takes at least this long.
 const MIN: Duration = Duration::from_secs(3);
 /// How long native functions are counted before they are timed.
 pub(super) const BRIEF: Duration = Duration::from_millis(300);
@@ -42,9 +42,10 @@ pub(super) const BRIEF: Duration = Duration::from_millis(300);
 const TRAP: Nanos = Nanos(700);
 /// The share of the time that the traps of all native functions may take in the census.
 const MAX_TRAPS: f64 = 0.1;
-/// The share up to which they are timed, with a second trap when they return.
+/// The share up to which native functions are timed, with a second trap when they return.
 const MAX_TIMED: f64 = 0.01;
-/// The share if there are Python functions: then calls are timed, and native functions rarely matter.
+/// The share of the traps if there are Python functions: then calls are timed, and native functions rarely
+/// matter.
 const MAX_BESIDE_PYTHON: f64 = 0.02;
 /// From this share of the processor time on, the report names time outside of functions.
 const TOLD: f64 = 0.05;
@@ -61,7 +62,7 @@ pub(super) struct Found {
     worth: f64,
     /// The chosen functions, in order.
     chosen: Vec<FunctionSeen>,
-    /// Those of them that are asked about by their callers.
+    /// The chosen functions that are asked about by their callers.
     by_caller: Vec<ByCaller>,
     /// Functions that are left out, with their calls per second and the reason.
     left_out: Vec<(FunctionSeen, f64, Nanos, String)>,
@@ -223,8 +224,8 @@ impl Found {
         !self.by_caller.is_empty()
     }
 
-    /// Keeps those whose callers count by the calls of a session. Returns whether the session covers them: if
-    /// not, or without a session, none is kept.
+    /// Keeps the functions whose callers make enough calls, by the counts of a session. Returns whether the
+    /// session covers them: if not, or without a session, none is kept.
     pub(super) fn keep_by_caller(&mut self, counted: Option<&Counted>) -> bool {
         let by_caller = std::mem::take(&mut self.by_caller);
         let kept = counted.and_then(|counted| by_caller::by_calls(by_caller, counted));
@@ -238,7 +239,8 @@ impl Found {
         chosen_unit::outermost(&self.profile, &self.code)
     }
 
-    /// Takes one of them as the unit of work, by the counts of a session, for a sweep that takes so long.
+    /// Takes one of the outermost functions as the unit of work, by the counts of a session, for a sweep that
+    /// takes this time.
     pub(super) fn choose_unit(
         &mut self,
         outermost: &[FunctionSeen],
@@ -255,7 +257,7 @@ impl Found {
         self.unit.as_ref().map(|(said, _)| said.as_str())
     }
 
-    /// Whether units take long, or are not known to be short, for a sweep that takes so long.
+    /// Whether units take long, or are not known to be short, for a sweep that takes this time.
     pub(super) fn has_long_units(&self, time: Duration) -> bool {
         let chosen = self.unit.as_ref().map(|(_, rate)| 1e9 / rate);
         chosen.or(self.time_per_unit).is_none_or(|unit| inner_unit::is_long(unit, time))
@@ -288,7 +290,7 @@ impl Found {
             candidate.sampled = Some(sampled(seen, None));
         }
         for (seen, rate, trap, why) in &self.left_out {
-            // It is not in the session, and never gets a delay.
+            // A function that was left out is not in the session, and never gets a delay.
             let index = counted.progress.as_ref().or(counted.functions.first()).map(|of| of.target);
             let Some(target) = index else { continue };
             counted.functions.push(SelectedFunction {

@@ -55,7 +55,7 @@ pub(super) struct SweepSession {
 
 impl Context<'_> {
     /// A session with these targets, with or without timing: the earlier one, if it can change to them, or
-    /// else a new one. Only a new one passes notices on.
+    /// else a new one. Only a new session passes notices on.
     pub(super) fn session(
         &self,
         before: Option<SweepSession>,
@@ -80,7 +80,7 @@ impl Context<'_> {
             // One session at a time.
             drop(session);
         }
-        // Calls may be timed later. The kernel module cannot.
+        // Calls may be timed later, except with the kernel module, which cannot time calls.
         let times_later = !times && !self.options.engine.is_kmod();
         let is_guess = notices == Notices::OfProcesses;
         let request = Request { times, times_later, is_guess, ..self.options.request(targets.clone()) };

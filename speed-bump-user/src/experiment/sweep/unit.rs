@@ -35,9 +35,10 @@ pub(super) struct Units {
     pub(super) source: String,
     /// The names of the further metrics.
     pub(super) further: Vec<String>,
-    /// Their targets, which come first in the session.
+    /// The targets of the metrics, which come first in the session.
     targets: Vec<String>,
-    /// The target whose calls are steps of units, if they are counted. It comes next.
+    /// The target whose calls are steps of units, if steps are counted. This target comes next in the
+    /// session.
     step: Option<String>,
     /// The shortest chip with enough steps.
     pub(super) shortest_chip: Option<Duration>,
@@ -96,9 +97,9 @@ impl From<PatternError> for UnitError {
     }
 }
 
-/// What steps are calls of.
+/// The functions whose calls are steps.
 pub(super) enum StepsOf {
-    /// A target, which the session gets for it.
+    /// Those of a target, which the session gets for this.
     Target(String),
     /// A function that the user wants tried.
     Function(SelectedFunction),
@@ -185,7 +186,7 @@ impl Units {
         !self.is_named && matches!(self.metrics.unit.open(), Err(OpenError::NoSocket))
     }
 
-    /// The same with calls of this target as units.
+    /// These metrics, with calls of this target as units.
     pub(super) fn with_calls(self, target: String) -> Self {
         let source = format!("--progress {target}");
         let unit = Box::new(Calls::new(TargetIndex(0), By::Throughput));

@@ -6,7 +6,7 @@ pub(super) const PASSES: usize = 4;
 pub(super) const WARM_UP: usize = 300;
 /// Measured calls if none is delayed.
 pub(super) const UNDELAYED_CALLS: usize = 3_000;
-/// Measured calls after a sleep if calls match, and as many of another function.
+/// Measured calls that each come after a sleep: this many matching ones, and this many of another function.
 pub(super) const SLEPT_CALLS: usize = 16;
 /// Length of that sleep.
 pub(super) const SLEEP_US: u64 = 5_000;
@@ -45,7 +45,7 @@ impl Dose {
         }
     }
 
-    /// How many are measured after a sleep.
+    /// How many matching calls are measured after a sleep.
     pub(super) fn slept_calls(self) -> usize {
         if matches!(self, Self::Each(_)) { SLEPT_CALLS } else { 0 }
     }

@@ -82,11 +82,11 @@ fn slept<'a>(slices: impl Iterator<Item = &'a Slice>, calls: fn(&Times) -> &Sort
 pub(super) struct Lost {
     /// What a call of the function lost.
     pub(super) call: f64,
-    /// The same at the 99th percentile, in the median slice.
+    /// What a call of the function lost at the 99th percentile, in the median slice.
     pub(super) call_99: f64,
-    /// The call of another function right after it.
+    /// What the call of another function right after it lost.
     pub(super) next: f64,
-    /// The same for a call after a sleep, compared with a call of a function that no peer slows.
+    /// What a call after a sleep lost, compared with a call of a function that no peer slows.
     pub(super) slept: f64,
 }
 

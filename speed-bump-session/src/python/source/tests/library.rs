@@ -9,7 +9,7 @@ const STEP: usize = 32;
 const KNOWN: &[(&str, &str)] = &[
     (
         "/test/test_compile.py",
-        "continuation lines that are indented less than their block end it for tree-sitter",
+        "tree-sitter ends a block at a continuation line that is indented less than the block",
     ),
     ("3.8/typing.py", "3.8 gives expressions in an implicitly joined f-string the line of another part"),
 ];
@@ -56,7 +56,7 @@ fn compare(python: &Python, step: usize) -> Comparison {
         comparison.objects += dumped.len();
         let mut expected = Names::new();
         for (name, line, qualname) in dumped {
-            // Some code never becomes a function (in an `assert` of old releases). This code has a place, but
+            // Some code never becomes a function (in an `assert` of old releases). This code has a line, but
             // no qualified name.
             expected.entry((name, line)).or_default().extend(qualname);
         }

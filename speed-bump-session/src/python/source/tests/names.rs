@@ -149,7 +149,8 @@ type X = int
         "3 K.A",
         "4 X",
     ];
-    // CPython compiles the bound of `T`, and names that code like the class around it.
+    // CPython compiles the bound of `T`. The name of that code, like the name of the class, does not contain
+    // the scope of the type parameters that is around both.
     assert_eq!(sorted(all(text, 13)), sorted(common));
     assert_eq!(sorted(all(text, 14)), sorted([&common[..], &["2 K.__annotate__"]].concat()));
     assert_eq!(sorted(all(text, 15)), sorted([&common[..], &["2 K.m.__annotate__"]].concat()));

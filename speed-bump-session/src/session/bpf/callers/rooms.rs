@@ -11,16 +11,16 @@ use speed_bump_abi::{CallerRange, CallerSpan, maps::CALLER_RANGES_CAPACITY};
 
 use crate::session::error::SessionError;
 
-/// A program may still read what a process had before: room is not used again for so long.
+/// A program may still read what was there before: room that was given back is not used again for this long.
 const REST: Duration = Duration::from_secs(1);
 
 /// Which parts of the map are in use.
 #[derive(Debug)]
 pub(super) struct Rooms {
     taken: HashMap<Arc<[CallerRange]>, Taken>,
-    /// By the first index: how many indices are free there.
+    /// Free room: the first index, and how many indices are free from there on.
     free: BTreeMap<u32, u32>,
-    /// What was given back a moment ago, the longest ago first: when, and the first index and how many.
+    /// Room that was given back a moment ago, in this order: when, the first index, and how many indices.
     resting: VecDeque<(Instant, u32, u32)>,
 }
 
@@ -103,7 +103,7 @@ mod tests {
         (0..count as u64).map(|at| CallerRange { start: start + at, ..CallerRange::default() }).collect()
     }
 
-    /// Makes all rest be over.
+    /// Makes all room that was given back free at once.
     fn wait(rooms: &mut Rooms) {
         for (_, first, count) in std::mem::take(&mut rooms.resting) {
             rooms.free(first, count);

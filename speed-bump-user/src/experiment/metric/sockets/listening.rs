@@ -1,8 +1,8 @@
 //! Finds the sockets on which processes listen.
 //!
-//! It asks each descriptor through a copy of it (`pidfd_getfd(2)`). So the answer comes from the kernel, in
-//! any network namespace, and includes MPTCP, whose listening sockets no list of /proc has under the
-//! process's own inode.
+//! We copy each descriptor (`pidfd_getfd(2)`), and ask the copy. So the answer comes from the kernel, in any
+//! network namespace, and includes MPTCP, whose listening sockets no list of /proc has under the process's
+//! own inode.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -143,7 +143,7 @@ fn unix_name(address: &net::SocketAddr) -> Option<UnixName> {
 
 /// Whether Python's `multiprocessing` made this name for its own listener (`arbitrary_address` in
 /// `Lib/multiprocessing/connection.py`, CPython 3.8 to 3.15). A parent and its workers, such as torch's
-/// loaders, pass descriptors through these: they are no requests.
+/// loaders, pass descriptors through these sockets, which are no requests.
 fn is_of_multiprocessing(is_path: bool, name: &[u8]) -> bool {
     const LISTENER: &[u8] = b"listener-";
     let mut parts = name.rsplit(|byte| *byte == b'/');
@@ -151,7 +151,7 @@ fn is_of_multiprocessing(is_path: bool, name: &[u8]) -> bool {
     if is_path {
         return parts.next().is_some_and(|folder| folder.starts_with(b"pymp-"));
     }
-    // Process and number.
+    // The rest of the name is a process and a number.
     rest.split(|byte| *byte == b'-').count() == 2
         && rest.iter().all(|byte| *byte == b'-' || byte.is_ascii_digit())
 }
@@ -249,7 +249,7 @@ mod tests {
         let longest = format!("{}/{}", folder.path().display(), "a".repeat(108));
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
-        // It has no zero byte at its end.
+        // This path has no zero byte at its end.
         bind(&socket, &SocketAddrUnix::new(&longest[..108]).unwrap()).unwrap();
         listen(&socket, 1).unwrap();
         assert_eq!(listening(socket).to_string(), longest[..108]);

@@ -20,7 +20,7 @@ impl SocketOffsets {
             ("SOCK_PORT_OFFSET", offset("sock_common", "skc_num")?),
             ("UNIX_ADDRESS_OFFSET", offset("unix_sock", "addr")?),
             ("UNIX_LENGTH_OFFSET", offset("unix_address", "len")?),
-            // An array without a length, at its end.
+            // The name is an array without a length, at the end of the structure.
             ("UNIX_NAME_OFFSET", btf.structure("unix_address")?.size),
         ];
         Ok(Self { of_constants })
@@ -50,11 +50,11 @@ mod tests {
         let types = KernelTypes::open(Path::new(VMLINUX_BTF)).unwrap();
         let offsets = SocketOffsets::from_btf(&types).unwrap();
         let of = |wanted| offsets.constants().find(|(name, _)| *name == wanted).map(|(_, offset)| *offset);
-        // Two addresses, a hash and a port lie before; the family follows.
+        // Two addresses, a hash and a port lie before the port that we read; the family follows it.
         assert_eq!((of("SOCK_PORT_OFFSET"), of("SOCK_FAMILY_OFFSET")), (Some(14), Some(16)));
         assert!(of("UNIX_NAME_OFFSET") > of("UNIX_LENGTH_OFFSET"));
         assert!(of("SOCK_TYPE_OFFSET") > of("SOCK_FAMILY_OFFSET"));
-        // More than a `struct sock` lies before it.
+        // More than a `struct sock` lies before the address.
         assert!(of("UNIX_ADDRESS_OFFSET") > Some(200));
     }
 }

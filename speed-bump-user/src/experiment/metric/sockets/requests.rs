@@ -132,7 +132,7 @@ pub struct Requests {
     pub latency: Nanos,
     /// Requests whose TCP connection was closed before an answer was sent.
     pub abandoned: u64,
-    /// How long those had waited, in total.
+    /// How long the abandoned requests had waited, in total.
     pub abandoned_after: Nanos,
     /// Requests without an answer at the end of the span.
     pub in_flight: u64,

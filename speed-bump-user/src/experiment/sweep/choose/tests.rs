@@ -95,7 +95,7 @@ fn a_library_outside_of_the_service_comes_second() {
     assert_eq!(always, [main]);
     // `select` waits: nobody could make it free.
     assert_eq!(names(&profile, &["main"]), ["handle", "to_json", "BaseServer.serve_forever"]);
-    // If it is called again and again, all of this is its own.
+    // If `main` is called again and again, all of this is its own.
     assert_eq!(names(&profile, &[]), ["main", "handle", "to_json"]);
 }
 

@@ -115,7 +115,7 @@ fn calls_that_differ_from_unit_to_unit_are_no_steps() {
     assert_eq!(name(chosen(&uneven, &[1], Some("generate"), 60)), None);
 }
 
-/// Of units that take longer than the census, the experiment tells whether steps are equally many.
+/// If units take longer than the census, only the experiment can tell whether each has equally many steps.
 #[test]
 fn steps_that_come_evenly_are_enough_while_no_whole_unit_was_observed() {
     let mut one = polls(4, 1, 1.0);
