@@ -36,10 +36,10 @@ use load::Load;
 use readings::Readings;
 use slices::Edge;
 pub use time::no_room;
-pub use times::{Pace, Times};
+pub use times::{MIN_UNITS, Pace, Times, UNITS, WANTED_CHIPS};
 
 /// A service that has no unit under way for more than this share of the time waits for requests.
-const IDLE: f64 = 0.1;
+pub const IDLE: f64 = 0.1;
 /// From this many slices on, outliers do not count.
 const MIN_FOR_MEDIAN: usize = 20;
 

@@ -11,6 +11,14 @@ use crate::{
     share::Share,
 };
 
+/// The server in C, beside no other service.
+fn server_in_c() -> (Fixture, Planted) {
+    let fixture = Fixture::compile(&places::fixtures().join("planted.c"), &["-O2", "-pthread"]).unwrap();
+    let share = Share::whole();
+    let service = Service::start(&mut Command::new(fixture.program())).unwrap();
+    (fixture, Planted::new(service, share))
+}
+
 /// Without any flag, as of a server in Python.
 #[test]
 fn nothing_has_to_be_said_of_a_server_in_c() {
@@ -18,10 +26,7 @@ fn nothing_has_to_be_said_of_a_server_in_c() {
         skip!("{why}");
         return;
     }
-    let fixture = Fixture::compile(&places::fixtures().join("planted.c"), &["-O2", "-pthread"]).unwrap();
-    let share = Share::whole();
-    let service = Service::start(&mut Command::new(fixture.program())).unwrap();
-    let service = Planted::new(service, share);
+    let (_fixture, service) = server_in_c();
     let found = service.decided_of(&[], "25s", &[], &[("commit", "matters"), ("prepare", "does-not-matter")]);
     // A session that delays it by 200us makes a unit 209us longer (by 57us: 55): the delayed thread has the
     // lock, and takes a processor from what the others do meanwhile.
@@ -39,10 +44,7 @@ fn a_native_function_is_asked_about_by_its_callers() {
         skip!("{why}");
         return;
     }
-    let fixture = Fixture::compile(&places::fixtures().join("planted.c"), &["-O2", "-pthread"]).unwrap();
-    let share = Share::whole();
-    let service = Service::start(&mut Command::new(fixture.program())).unwrap();
-    let service = Planted::new(service, share);
+    let (_fixture, service) = server_in_c();
     let targets = ["-t", "native:*/program:note caller=commit", "-t", "native:*/program:note caller=prepare"];
     // It takes no time itself, so that nothing is gained by making it faster.
     let names = ["note from commit", "note from prepare"];

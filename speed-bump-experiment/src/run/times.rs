@@ -8,10 +8,11 @@ use super::Options;
 use crate::units::Nanos;
 
 /// The units that a chip should hold; fewer, down to [`MIN_UNITS`], if there would be few chips.
-const UNITS: f64 = 8.0;
-const MIN_UNITS: f64 = 2.0;
+pub const UNITS: f64 = 8.0;
+/// The least number of units in a chip.
+pub const MIN_UNITS: f64 = 2.0;
 /// The number of chips that there should be.
-const WANTED_CHIPS: f64 = 200.0;
+pub const WANTED_CHIPS: f64 = 200.0;
 /// A chip takes at least this many times as long as a request.
 const RESPONSES: f64 = 4.0;
 /// The shortest chip, if metrics are always up to date and fast to read.

@@ -196,8 +196,8 @@ impl Context<'_> {
         profile: &Profile,
         units: &Units,
     ) -> Option<inner_unit::Chosen> {
-        let name = begin::unit_name(units, counted);
         let unit = counted.progress.as_ref();
+        let name = begin::unit_name(units, unit);
         let longer =
             inner_unit::Longer { name: &name, unit, under_way: seen.under_way, time: self.options.time };
         seen.polls.choose(&seen.steps, profile, longer)

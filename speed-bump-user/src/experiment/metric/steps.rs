@@ -32,7 +32,7 @@ pub(crate) enum Steps {
 
 /// The longer units and their steps when the first and the last of these units ended.
 #[derive(Clone, Copy, Debug, Default)]
-struct Ends {
+pub(crate) struct Ends {
     latest_units: Option<f64>,
     first: Option<(f64, f64)>,
     last: Option<(f64, f64)>,
@@ -41,7 +41,8 @@ struct Ends {
 }
 
 impl Ends {
-    fn add(&mut self, units: f64, steps: f64) {
+    /// Adds a reading of longer units and of steps.
+    pub(crate) fn add(&mut self, units: f64, steps: f64) {
         let has_ended = self.latest_units.replace(units).is_some_and(|before| units > before);
         if !has_ended {
             return;
@@ -55,7 +56,7 @@ impl Ends {
     }
 
     /// The steps of the longer units. `None` before two of these have ended, at different times.
-    fn steps_of_units(&self) -> Option<StepsOfUnits> {
+    pub(crate) fn steps_of_units(&self) -> Option<StepsOfUnits> {
         let ((first_units, first_steps), (last_units, last_steps)) = self.first.zip(self.last)?;
         let (units, steps) = (last_units - first_units, last_steps - first_steps);
         Some(StepsOfUnits { units, steps, between: self.between? })

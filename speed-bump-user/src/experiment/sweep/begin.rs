@@ -43,7 +43,7 @@ pub(super) fn begin(options: &Options, units: &Units, counted: &Counted) -> Resu
         return Err(SweepError::NotCalled);
     }
     let unit = &units.metrics.unit;
-    let name = unit_name(units, counted);
+    let name = unit_name(units, counted.progress.as_ref());
     Ok(Measured {
         schema: SCHEMA.to_owned(),
         seed: options.seed.unwrap_or_else(seed),
@@ -86,8 +86,8 @@ pub(super) fn begin(options: &Options, units: &Units, counted: &Counted) -> Resu
 }
 
 /// The name of the unit: `call of handle (app.py)`, or what its metric counts.
-pub(super) fn unit_name(units: &Units, counted: &Counted) -> String {
-    match &counted.progress {
+pub(super) fn unit_name(units: &Units, function: Option<&SelectedFunction>) -> String {
+    match function {
         Some(function) => call_of(function),
         None => units.metrics.unit.unit().unwrap_or_default().to_owned(),
     }

@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{
     experiment::{
-        guard::Condition,
         live::{Counted, ForMetrics, counted, wait_until},
         metric::{Metrics, Reading},
         record::By,
@@ -158,15 +157,15 @@ pub(super) fn count(
         return Err(SweepError::JumpedBack { unit: source.clone(), before, after });
     }
     let span = Nanos(later.at.0.saturating_sub(earlier.at.0));
-    let idle = after.idle.zip(before.idle).map(|(after, before)| after - before);
-    let is_bound = options.guards.iter().any(|guard| matches!(guard, Condition::Own(_)));
+    let idle = inner_unit::idle(&before, &after);
     let by = metrics.unit.by();
-    if samples && !runs && !is_bound && inner_unit::may_be(by, idle, span, options.closed_loop) {
+    if samples
+        && inner_unit::may_count(options, metrics)
+        && inner_unit::may_be(by, idle, span, options.closed_loop)
+    {
         seen.steps = inner_unit::countable(&later.since(&earlier), &targets, metrics.unit.target());
     }
-    // Little's law.
-    let latency = after.latency.zip(before.latency).map(|(after, before)| after - before);
-    seen.under_way = latency.map(|latency| latency / span.0.max(1) as f64);
+    seen.under_way = inner_unit::under_way(&before, &after, span);
     // The function of the unit takes time as others do, and is tried as they are. But if the user named the
     // functions to try, it is not among them.
     let tries_unit = !samples && metrics.unit.by() == By::Throughput;

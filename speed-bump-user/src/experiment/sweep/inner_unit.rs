@@ -6,14 +6,17 @@ use std::{collections::BTreeSet, time::Duration};
 use super::{
     begin::call_of,
     observer::Observer,
+    options::Options,
     sampled::is_same,
     unit::{StepsOf, Units},
 };
 use crate::{
     experiment::{
+        guard::Condition,
         live::Counted,
-        metric::{Metrics, Reading},
+        metric::{Metrics, Reading, steps::Ends},
         record::{By, InnerUnit, StepsOfUnits},
+        run::{IDLE, MIN_UNITS, UNITS, WANTED_CHIPS},
     },
     probe::plan::SelectedFunction,
     sampling::profile::{FunctionSeen, Profile},
@@ -22,12 +25,6 @@ use crate::{
     units::Nanos,
 };
 
-/// A sweep should have this many chips.
-const CHIPS: f64 = 200.0;
-/// A chip has this many units at least.
-const MIN_UNITS: f64 = 2.0;
-/// A chip of steps has this many of them.
-const STEPS: f64 = 8.0;
 /// A unit has at least this many steps.
 const MIN_IN_UNIT: f64 = 4.0;
 /// Fewer steps in the census tell too little.
@@ -45,9 +42,6 @@ const INSIDE: f64 = 0.95;
 const MIN_SAMPLES: u64 = 5;
 /// The most polls that are kept.
 const MAX_POLLS: usize = 4_000;
-/// If no unit is under way for more than this share of the time, the experiment compares latencies, and does
-/// not count steps.
-const IDLE: f64 = 0.1;
 
 /// The counts of the census, again and again.
 #[derive(Debug, Default)]
@@ -207,25 +201,20 @@ impl Polls {
     /// A function's calls between the ends of units; `None` if there are fewer than two ends, or units make
     /// different numbers of them.
     fn calls_of_units(&self, id: FunctionId, under_way: Option<f64>) -> Option<StepsOfUnits> {
-        // A unit ended between the two polls.
-        let ends = self.ends().into_iter();
-        let ends: Vec<(f64, f64, f64)> =
-            ends.map(|two| (two[1].units, Self::calls(&two[0], id), Self::calls(&two[1], id))).collect();
-        let ((first, _, calls_then), (last, _, calls)) = (*ends.first()?, *ends.last()?);
-        let (units, steps) = (last - first, calls - calls_then);
-        if units <= 0.0 {
-            return None;
-        }
-        let in_unit = steps / units;
+        let mut ends = Ends::default();
+        self.0.iter().for_each(|poll| ends.add(poll.units, Self::calls(poll, id)));
+        let of_units = ends.steps_of_units()?;
+        let ends = self.ends();
+        let [_, first] = ends.first()? else { return None };
+        let in_unit = of_units.in_unit();
         let may_be_off = in_unit * (EQUAL + (under_way.unwrap_or(1.0) - 1.0).max(0.0)) + 1.0;
-        let is_equal = ends.iter().all(|(units, before, after)| {
-            let expected = calls_then + in_unit * (units - first);
+        // A unit ended between the two polls.
+        let is_equal = ends.iter().all(|two| {
+            let expected = Self::calls(first, id) + in_unit * (two[1].units - first.units);
+            let [before, after] = [0, 1].map(|of: usize| Self::calls(&two[of], id));
             (before - may_be_off..=after + may_be_off).contains(&expected)
         });
-        let of_each = ends.windows(2).map(|two| (two[1].2 - two[0].2) / (two[1].0 - two[0].0));
-        let between =
-            of_each.fold([f64::INFINITY, 0.0], |[least, most]: [f64; 2], of| [least.min(of), most.max(of)]);
-        is_equal.then_some(StepsOfUnits { units, steps, between })
+        is_equal.then_some(of_units)
     }
 
     /// A function's calls as steps; `None` if they are few, or not equally many in each unit.
@@ -250,7 +239,7 @@ impl Polls {
             }
         }
         longest = longest.max(last.at.0.saturating_sub(since.0));
-        Some(Steps { step, chip: (STEPS * step).max(GAPS * longest as f64), of_units })
+        Some(Steps { step, chip: (UNITS * step).max(GAPS * longest as f64), of_units })
     }
 }
 
@@ -300,7 +289,7 @@ pub(super) fn is_called_inside(
 
 /// The longest chip, in ns, of which enough fit into the time of a sweep.
 fn wanted_chip(time: Duration) -> f64 {
-    time.as_nanos() as f64 / CHIPS
+    time.as_nanos() as f64 / WANTED_CHIPS
 }
 
 /// Whether units of `unit` ns are too long for a sweep that takes this time.
@@ -322,6 +311,25 @@ pub(super) fn countable(between: &Snapshot, targets: &Targets, unit: Option<Targ
     };
     let found = all().filter(|(_, of)| may_be(of));
     found.map(|(id, of)| Countable { id, function: of.clone(), calls: between.of_id(id).calls }).collect()
+}
+
+/// Whether steps may be counted in place of units: readings take no time, times per unit are compared, and no
+/// guard is about the units.
+pub(super) fn may_count(options: &Options, metrics: &Metrics) -> bool {
+    let is_bound = options.guards.iter().any(|guard| matches!(guard, Condition::Own(_)));
+    let unit = &metrics.unit;
+    metrics.is_quick() && !unit.is_of_runs() && !is_bound && unit.by() == By::Throughput
+}
+
+/// For how long no unit was under way between two readings, in ns; `None` if unknown.
+pub(super) fn idle(before: &Reading, after: &Reading) -> Option<f64> {
+    Some(after.idle? - before.idle?)
+}
+
+/// The mean number of units under way between two readings, which lie `span` apart, by Little's law; `None`
+/// if unknown.
+pub(super) fn under_way(before: &Reading, after: &Reading, span: Nanos) -> Option<f64> {
+    Some((after.latency? - before.latency?) / span.0.max(1) as f64)
 }
 
 /// Whether steps may be counted in place of these units: times per unit are compared, and there is always one

@@ -2,6 +2,7 @@
 //! most of a unit.
 
 use super::{
+    begin::unit_name,
     choose::{Code, is_function},
     error::SweepError,
     inner_unit::{self, Longer, Polls, countable, is, is_called_inside},
@@ -11,7 +12,7 @@ use super::{
     unit::{StepsOf, Units},
 };
 use crate::{
-    experiment::{guard::Condition, live::wait_until, record::By},
+    experiment::{live::wait_until, record::By},
     probe::plan::SelectedFunction,
     sampling::profile::{FunctionSeen, Profile},
     sys::clock::now,
@@ -38,10 +39,7 @@ pub(super) fn count_steps(
     observer: &mut dyn Observer,
 ) -> Result<Option<SweepSession>, SweepError> {
     let options = context.options;
-    let is_bound = options.guards.iter().any(|guard| matches!(guard, Condition::Own(_)));
-    let unit = &units.metrics.unit;
-    let is_quick = units.metrics.is_quick() && !unit.is_of_runs();
-    if is_bound || !is_quick || unit.by() != By::Throughput || !found.has_long_units(options.time) {
+    if !inner_unit::may_count(options, &units.metrics) || !found.has_long_units(options.time) {
         return Ok(session);
     }
     let unit_functions = session.as_ref().map(|session| session.functions_of(units.targets()));
@@ -87,19 +85,16 @@ fn poll(
     let later = handle.snapshot().map_err(&system)?;
     let after = units.metrics.unit.read(&later).map_err(&system)?;
     let span = Nanos(later.at.0.saturating_sub(earlier.at.0));
-    let idle = after.idle.zip(before.idle).map(|(after, before)| after - before);
+    let idle = inner_unit::idle(&before, &after);
     if !inner_unit::may_be(By::Throughput, idle, span, options.closed_loop) {
         return Ok(None);
     }
-    // Little's law.
-    let latency = after.latency.zip(before.latency).map(|(after, before)| after - before);
-    let under_way = latency.map(|latency| latency / span.0.max(1) as f64);
+    let under_way = inner_unit::under_way(&before, &after, span);
     let targets = handle.controls().targets();
     let countable = countable(&later.since(&earlier), &targets, units.metrics.unit.target());
     let is_unit = |of: &&SelectedFunction| units.metrics.unit.target() == Some(of.target);
     let unit = later.known.iter().map(|(_, of)| of).find(is_unit);
-    let name =
-        unit.map_or_else(|| units.metrics.unit.unit().unwrap_or_default().to_owned(), super::begin::call_of);
+    let name = unit_name(units, unit);
     let longer = Longer { name: &name, unit, under_way, time: options.time };
     let chosen = polls.choose(&countable, found.profile(), longer);
     Ok(chosen.and_then(|chosen| {
