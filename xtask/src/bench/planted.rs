@@ -6,7 +6,8 @@
 use std::{
     collections::BTreeMap,
     path::Path,
-    process::{Command, ExitCode},
+    process::{Child, Command, ExitCode, Stdio},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
@@ -16,30 +17,46 @@ use speed_bump_testing::{Service, places, pythons, pythons::Form};
 
 use super::timed;
 
+const UNDECIDED: &str = "undecided";
+
 #[derive(Args)]
 pub(crate) struct Options {
     /// Sweeps of each service.
     #[arg(long, default_value_t = 2)]
     rounds: usize,
-    /// Seconds of a sweep.
+    /// Seconds that a sweep may take.
     #[arg(long, default_value_t = 40)]
     seconds: u64,
     /// Sweep only the services whose name contains this.
     #[arg(long, default_value = "")]
     only: String,
+    /// Busy loops that run beside them.
+    #[arg(long, default_value_t = 0)]
+    beside: usize,
 }
 
 /// A service, and the truth about it.
 struct Planted {
     kind: &'static str,
-    /// Whether clients ask again as soon as they have an answer, which is not visible from outside.
-    closed_loop: bool,
+    /// Options that say what the unit is, and what its clients do.
+    options: &'static [&'static str],
+    /// Whether targets name the functions. If not, the sweep finds them by itself.
+    is_named: bool,
     /// Functions, with the lowest and the highest true sensitivity.
     truth: &'static [(&'static str, f64, f64)],
 }
 
+const UNIT: &[&str] = &["--progress", "*/planted.py:unit"];
+const CLOSED_LOOP: &[&str] = &["--progress", "*/planted.py:unit", "--closed-loop"];
+const LATENCY: &[&str] = &["--latency", "*/planted.py:request"];
+
 const fn planted(kind: &'static str, truth: &'static [(&'static str, f64, f64)]) -> Planted {
-    Planted { kind, closed_loop: false, truth }
+    Planted { kind, options: UNIT, is_named: true, truth }
+}
+
+/// One whose unit and functions the sweep finds by itself.
+const fn unnamed(kind: &'static str, truth: &'static [(&'static str, f64, f64)]) -> Planted {
+    Planted { kind, options: &[], is_named: false, truth }
 }
 
 const SERVICES: &[Planted] = &[
@@ -51,8 +68,14 @@ const SERVICES: &[Planted] = &[
     // The other thread has the GIL once in 7 ms of `crunch`, for 0.3 ms.
     planted("background", &[("crunch", 1.0, 1.05), ("tick", 1.0, 1.05)]),
     planted("forked", &[("render", 1.0, 1.0), ("tick", 0.0, 0.0)]),
-    Planted { closed_loop: true, ..planted("accelerator", &[("launch", 0.0, 0.0)]) },
-    Planted { closed_loop: true, ..planted("nothing", &[("score", 0.0, 0.0), ("load", 0.0, 0.0)]) },
+    Planted { options: CLOSED_LOOP, ..planted("accelerator", &[("launch", 0.0, 0.0)]) },
+    Planted { options: CLOSED_LOOP, ..planted("nothing", &[("score", 0.0, 0.0), ("load", 0.0, 0.0)]) },
+    Planted { options: LATENCY, ..planted("open", &[("work", 1.0, 1.0), ("log", 0.0, 0.0)]) },
+    unnamed("http", &[("render", 1.0, 1.0), ("score", 0.0, 0.0)]),
+    unnamed("encoded", &[("to_json", 1.0, 1.0)]),
+    unnamed("training", &[("backward", 1.0, 1.0), ("load", 0.0, 0.0)]),
+    unnamed("batch", &[("crunch_rows", 1.0, 1.0), ("prepare", 1.0, 1.0)]),
+    unnamed("decoder", &[("forward", 1.0, 1.0), ("sample", 1.0, 1.0)]),
 ];
 
 /// The verdicts in all.
@@ -60,11 +83,16 @@ const SERVICES: &[Planted] = &[
 struct Tally {
     verdicts: usize,
     right: usize,
+    wrong: usize,
     undecided: usize,
     intervals: usize,
     hold: usize,
     pairs: usize,
     agree: usize,
+    /// The time of each command.
+    times: Vec<Duration>,
+    /// The times of those after which all functions were decided.
+    whole: Vec<Duration>,
 }
 
 /// Prints a line for each function of each sweep.
@@ -72,24 +100,30 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
     let python = pythons::find()?.iter().rfind(|python| python.form != Form::Container);
     let python = python.context("this machine has no Python 3.8 or newer that is in no container")?;
     let script = places::fixtures().join("planted.py");
-    println!("sweeps of {} s, {} of each service; {python}", options.seconds, options.rounds);
+    let Options { rounds, seconds, beside, .. } = options;
+    println!("sweeps of {seconds} s, {rounds} of each service, beside {beside} busy loops; {python}");
     println!(
-        "{:<12}{:<10}{:>12}{:>24}{:>12}  verdict",
+        "{:<12}{:<12}{:>12}{:>24}{:>12}  verdict",
         "service", "function", "truth", "sensitivity", "slack, ms"
     );
+    let _busy = (0..*beside).map(|_| BusyLoop::start()).collect::<Result<Vec<_>>>()?;
     let mut tally = Tally::default();
     for planted in SERVICES.iter().filter(|planted| planted.kind.contains(&options.only)) {
         let mut earlier: Option<BTreeMap<&str, String>> = None;
-        for _ in 0..options.rounds {
+        for _ in 0..*rounds {
             let service = Service::start(python.command(&script).arg(planted.kind))?;
-            let found = sweep(tool, planted, service.pid(), options.seconds)?;
+            let (found, took) = sweep(tool, planted, service.pid(), *seconds)?;
+            println!("{:<12}{:.1} s: {}", planted.kind, took.as_secs_f64(), found["verdict"]);
+            let factors = found["factors"].as_array().context("a sweep without factors")?;
             let mut verdicts = BTreeMap::new();
             for (name, least, most) in planted.truth {
-                let factors = found["factors"].as_array().context("a sweep without factors")?;
-                let factor = factors.iter().find(|factor| factor["name"] == *name);
-                let factor = factor.with_context(|| format!("{name} of {} is not there", planted.kind))?;
+                let factor = factors.iter().find(|factor| factor["name"] == *name).unwrap_or(&Value::Null);
                 line(planted.kind, name, (*least, *most), factor);
                 verdicts.insert(*name, tally.add((*least, *most), factor));
+            }
+            tally.times.push(took);
+            if verdicts.values().all(|verdict| verdict != UNDECIDED) {
+                tally.whole.push(took);
             }
             if let Some(earlier) = &earlier {
                 tally.pairs += verdicts.len();
@@ -98,25 +132,37 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
             earlier = Some(verdicts);
         }
     }
-    let Tally { verdicts, right, undecided, intervals, hold, pairs, agree } = tally;
-    println!(
-        "verdicts: {right} of {verdicts} right, {undecided} undecided; truth within {hold} of {intervals} \
-         intervals of 95 %; two sweeps in turn agree on {agree} of {pairs} verdicts"
-    );
+    tally.print();
     Ok(ExitCode::SUCCESS)
 }
 
-fn sweep(tool: &Path, planted: &Planted, pid: i32, seconds: u64) -> Result<Value> {
+/// A process that computes until this is dropped.
+struct BusyLoop(Child);
+
+impl BusyLoop {
+    fn start() -> Result<Self> {
+        let child = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn();
+        child.map(Self).context("cannot start sh for a busy loop")
+    }
+}
+
+impl Drop for BusyLoop {
+    fn drop(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+fn sweep(tool: &Path, planted: &Planted, pid: i32, seconds: u64) -> Result<(Value, Duration)> {
     let mut command = Command::new(tool);
     command.args(["sweep", "--quiet", "--pid", &pid.to_string(), "--json", "-"]);
-    command.args(["--for", &format!("{seconds}s"), "--progress", "*/planted.py:unit"]);
-    for (name, ..) in planted.truth {
-        command.args(["-t", &format!("*/planted.py:{name}")]);
+    command.args(["--for", &format!("{seconds}s")]).args(planted.options);
+    if planted.is_named {
+        for (name, ..) in planted.truth {
+            command.args(["-t", &format!("*/planted.py:{name}")]);
+        }
     }
-    if planted.closed_loop {
-        command.arg("--closed-loop");
-    }
-    serde_json::from_str(&timed(&mut command)?.0).context("a sweep printed no JSON")
+    let (printed, took) = timed(&mut command)?;
+    Ok((serde_json::from_str(&printed).context("a sweep printed no JSON")?, took))
 }
 
 fn line(kind: &str, name: &str, (least, most): (f64, f64), factor: &Value) {
@@ -129,20 +175,44 @@ fn line(kind: &str, name: &str, (least, most): (f64, f64), factor: &Value) {
     };
     let slack = number("slack_ns").map_or("-".to_owned(), |slack| format!("{:.2}", slack / 1e6));
     let verdict = factor["verdict"].as_str().unwrap_or("-");
-    println!("{kind:<12}{name:<10}{truth:>12}{sensitivity:>24}{slack:>12}  {verdict}");
+    println!("{kind:<12}{name:<12}{truth:>12}{sensitivity:>24}{slack:>12}  {verdict}");
 }
 
 impl Tally {
     /// Adds a function's verdict, and returns it in words.
     fn add(&mut self, (least, most): (f64, f64), factor: &Value) -> String {
-        let verdict = factor["verdict"].as_str().unwrap_or_default().to_owned();
+        // A function that the sweep did not ask about is not decided either.
+        let verdict = factor["verdict"].as_str().unwrap_or(UNDECIDED).to_owned();
         self.verdicts += 1;
-        self.undecided += usize::from(verdict == "undecided");
-        self.right += usize::from(verdict == if most > 0.0 { "matters" } else { "does-not-matter" });
+        let truth = if most > 0.0 { "matters" } else { "does-not-matter" };
+        match verdict.as_str() {
+            UNDECIDED => self.undecided += 1,
+            found if found == truth => self.right += 1,
+            _ => self.wrong += 1,
+        }
         if let Some((low, high)) = factor["low"].as_f64().zip(factor["high"].as_f64()) {
             self.intervals += 1;
             self.hold += usize::from(low <= most && least <= high);
         }
         verdict
     }
+
+    fn print(mut self) {
+        let Self { verdicts, right, wrong, undecided, intervals, hold, pairs, agree, .. } = self;
+        println!(
+            "verdicts: {right} of {verdicts} right, {wrong} wrong, {undecided} undecided; truth within \
+             {hold} of {intervals} intervals of 95 %; two sweeps in turn agree on {agree} of {pairs} verdicts"
+        );
+        let sweeps = self.times.len();
+        println!("{sweeps} sweeps took {}", quantiles(&mut self.times));
+        println!("in {} of them all was decided, after {}", self.whole.len(), quantiles(&mut self.whole));
+    }
+}
+
+/// `28 s at the median and 61 s at 90 %`.
+fn quantiles(times: &mut [Duration]) -> String {
+    times.sort_unstable();
+    let at = |percent: usize| times.get((times.len() * percent).div_ceil(100).saturating_sub(1));
+    let text = |of: Option<&Duration>| of.map_or("-".to_owned(), |of| format!("{:.0} s", of.as_secs_f64()));
+    format!("{} at the median and {} at 90 %", text(at(50)), text(at(90)))
 }
