@@ -113,6 +113,12 @@ fn timed(command: &mut Command) -> Result<(String, Duration)> {
     Ok((String::from_utf8_lossy(&output.stdout).into_owned(), took))
 }
 
+/// The quantile of the values at this share.
+fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get((share * values.len() as f64) as usize).copied().unwrap_or(f64::NAN)
+}
+
 /// Median time of some runs.
 fn median_time(runs: usize, mut run: impl FnMut() -> Result<Duration>) -> Result<Duration> {
     let mut times = (0..runs.max(1)).map(|_| run()).collect::<Result<Vec<_>>>()?;

@@ -25,6 +25,9 @@ pub(super) fn explained(measured: &Measured) -> Option<f64> {
 /// only one thread of the service is busy, it waits for other programs alone.
 fn others_part(around: &Around, threads: &[ThreadTime]) -> f64 {
     let Some((others, busy)) = around.others.zip(around.processors_busy) else { return 1.0 };
+    if others <= 0.0 {
+        return 0.0;
+    }
     let service = (busy - others).max(0.0);
     let sum = |of: fn(&ThreadTime) -> f64| threads.iter().map(of).sum::<f64>();
     let (running, waiting) = (sum(|of| of.running), sum(|of| of.waiting));
@@ -39,9 +42,8 @@ fn others_part(around: &Around, threads: &[ThreadTime]) -> f64 {
 
 /// Withholds "matters" for functions whose sensitivity may come from scarce processors alone.
 pub(super) fn withhold(measured: &Measured, factors: &mut [Factor]) {
-    let Some((explained, around)) = explained(measured).zip(measured.around.as_ref()) else { return };
-    let wait = around.processor_wait.unwrap_or_default();
-    let others = others_part(around, &measured.threads);
+    let Some(explained) = explained(measured) else { return };
+    let wait = measured.around.and_then(|around| around.processor_wait).unwrap_or_default();
     for factor in factors.iter_mut().filter(|of| of.verdict == Verdict::Matters) {
         if factor.low.is_none_or(|low| low <= explained) {
             factor.verdict = Verdict::Undecided;
@@ -50,7 +52,7 @@ pub(super) fn withhold(measured: &Measured, factors: &mut [Factor]) {
                  for {:.0} % of the time that they wanted one, {:.0} % of that for other programs, and that \
                  alone makes up to {explained:.2} of any delay show",
                 wait * 100.0,
-                others * 100.0
+                explained / wait * 100.0
             ));
         }
     }
@@ -74,6 +76,8 @@ mod tests {
         // Only the second waits, and the first has most of the service's time.
         assert_eq!(part(&[thread(0.8, 0.0), thread(0.2, 0.5)]), 556.0);
         assert_eq!(part(&[thread(0.0, 0.0)]), 500.0);
+        let alone = Around { others: Some(0.0), ..around };
+        assert_eq!(others_part(&alone, &[thread(0.9, 0.5)]), 0.0);
     }
 
     #[test]

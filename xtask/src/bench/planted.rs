@@ -6,8 +6,7 @@
 use std::{
     collections::BTreeMap,
     path::Path,
-    process::{Child, Command, ExitCode, Stdio},
-    time::Duration,
+    process::{Command, ExitCode},
 };
 
 use anyhow::{Context as _, Result};
@@ -15,9 +14,13 @@ use clap::Args;
 use serde_json::Value;
 use speed_bump_testing::{Service, places, pythons, pythons::Form};
 
-use super::timed;
+use super::{
+    neighbours::{Busy, Neighbours},
+    quantile, timed,
+};
 
-const UNDECIDED: &str = "undecided";
+/// The verdicts that are right or wrong.
+const DECIDED: [&str; 2] = ["matters", "does-not-matter"];
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -30,9 +33,8 @@ pub(crate) struct Options {
     /// Sweep only the services whose name contains this.
     #[arg(long, default_value = "")]
     only: String,
-    /// Busy loops that run beside them.
-    #[arg(long, default_value_t = 0)]
-    beside: usize,
+    #[command(flatten)]
+    busy: Busy,
 }
 
 /// A service, and the truth about it.
@@ -89,10 +91,10 @@ struct Tally {
     hold: usize,
     pairs: usize,
     agree: usize,
-    /// The time of each command.
-    times: Vec<Duration>,
+    /// The time of each command, in s.
+    times: Vec<f64>,
     /// The times of those after which all functions were decided.
-    whole: Vec<Duration>,
+    whole: Vec<f64>,
 }
 
 /// Prints a line for each function of each sweep.
@@ -100,20 +102,20 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
     let python = pythons::find()?.iter().rfind(|python| python.form != Form::Container);
     let python = python.context("this machine has no Python 3.8 or newer that is in no container")?;
     let script = places::fixtures().join("planted.py");
-    let Options { rounds, seconds, beside, .. } = options;
-    println!("sweeps of {seconds} s, {rounds} of each service, beside {beside} busy loops; {python}");
+    let Options { rounds, seconds, .. } = options;
+    println!("sweeps of {seconds} s, {rounds} of each service; {python}");
+    let _neighbours = Neighbours::start(options.busy)?;
     println!(
         "{:<12}{:<12}{:>12}{:>24}{:>12}  verdict",
         "service", "function", "truth", "sensitivity", "slack, ms"
     );
-    let _busy = (0..*beside).map(|_| BusyLoop::start()).collect::<Result<Vec<_>>>()?;
     let mut tally = Tally::default();
     for planted in SERVICES.iter().filter(|planted| planted.kind.contains(&options.only)) {
         let mut earlier: Option<BTreeMap<&str, String>> = None;
         for _ in 0..*rounds {
             let service = Service::start(python.command(&script).arg(planted.kind))?;
             let (found, took) = sweep(tool, planted, service.pid(), *seconds)?;
-            println!("{:<12}{:.1} s: {}", planted.kind, took.as_secs_f64(), found["verdict"]);
+            println!("{:<12}{:.1} s: {}", planted.kind, took, found["verdict"]);
             let factors = found["factors"].as_array().context("a sweep without factors")?;
             let mut verdicts = BTreeMap::new();
             for (name, least, most) in planted.truth {
@@ -122,7 +124,7 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
                 verdicts.insert(*name, tally.add((*least, *most), factor));
             }
             tally.times.push(took);
-            if verdicts.values().all(|verdict| verdict != UNDECIDED) {
+            if verdicts.values().all(|verdict| DECIDED.contains(&verdict.as_str())) {
                 tally.whole.push(took);
             }
             if let Some(earlier) = &earlier {
@@ -136,23 +138,7 @@ pub(super) fn run(tool: &Path, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A process that computes until this is dropped.
-struct BusyLoop(Child);
-
-impl BusyLoop {
-    fn start() -> Result<Self> {
-        let child = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn();
-        child.map(Self).context("cannot start sh for a busy loop")
-    }
-}
-
-impl Drop for BusyLoop {
-    fn drop(&mut self) {
-        let _ = self.0.kill().and_then(|()| self.0.wait());
-    }
-}
-
-fn sweep(tool: &Path, planted: &Planted, pid: i32, seconds: u64) -> Result<(Value, Duration)> {
+fn sweep(tool: &Path, planted: &Planted, pid: i32, seconds: u64) -> Result<(Value, f64)> {
     let mut command = Command::new(tool);
     command.args(["sweep", "--quiet", "--pid", &pid.to_string(), "--json", "-"]);
     command.args(["--for", &format!("{seconds}s")]).args(planted.options);
@@ -162,7 +148,7 @@ fn sweep(tool: &Path, planted: &Planted, pid: i32, seconds: u64) -> Result<(Valu
         }
     }
     let (printed, took) = timed(&mut command)?;
-    Ok((serde_json::from_str(&printed).context("a sweep printed no JSON")?, took))
+    Ok((serde_json::from_str(&printed).context("a sweep printed no JSON")?, took.as_secs_f64()))
 }
 
 fn line(kind: &str, name: &str, (least, most): (f64, f64), factor: &Value) {
@@ -181,14 +167,15 @@ fn line(kind: &str, name: &str, (least, most): (f64, f64), factor: &Value) {
 impl Tally {
     /// Adds a function's verdict, and returns it in words.
     fn add(&mut self, (least, most): (f64, f64), factor: &Value) -> String {
-        // A function that the sweep did not ask about is not decided either.
-        let verdict = factor["verdict"].as_str().unwrap_or(UNDECIDED).to_owned();
+        // A function that the sweep dismissed, or did not ask about, is not decided either.
+        let verdict = factor["verdict"].as_str().unwrap_or_default().to_owned();
         self.verdicts += 1;
-        let truth = if most > 0.0 { "matters" } else { "does-not-matter" };
+        let [matters, does_not] = DECIDED;
+        let truth = if most > 0.0 { matters } else { does_not };
         match verdict.as_str() {
-            UNDECIDED => self.undecided += 1,
             found if found == truth => self.right += 1,
-            _ => self.wrong += 1,
+            found if DECIDED.contains(&found) => self.wrong += 1,
+            _ => self.undecided += 1,
         }
         if let Some((low, high)) = factor["low"].as_f64().zip(factor["high"].as_f64()) {
             self.intervals += 1;
@@ -197,22 +184,20 @@ impl Tally {
         verdict
     }
 
-    fn print(mut self) {
+    fn print(&self) {
         let Self { verdicts, right, wrong, undecided, intervals, hold, pairs, agree, .. } = self;
         println!(
             "verdicts: {right} of {verdicts} right, {wrong} wrong, {undecided} undecided; truth within \
              {hold} of {intervals} intervals of 95 %; two sweeps in turn agree on {agree} of {pairs} verdicts"
         );
         let sweeps = self.times.len();
-        println!("{sweeps} sweeps took {}", quantiles(&mut self.times));
-        println!("in {} of them all was decided, after {}", self.whole.len(), quantiles(&mut self.whole));
+        println!("{sweeps} sweeps took {}", quantiles(&self.times));
+        println!("in {} of them all was decided, after {}", self.whole.len(), quantiles(&self.whole));
     }
 }
 
 /// `28 s at the median and 61 s at 90 %`.
-fn quantiles(times: &mut [Duration]) -> String {
-    times.sort_unstable();
-    let at = |percent: usize| times.get((times.len() * percent).div_ceil(100).saturating_sub(1));
-    let text = |of: Option<&Duration>| of.map_or("-".to_owned(), |of| format!("{:.0} s", of.as_secs_f64()));
-    format!("{} at the median and {} at 90 %", text(at(50)), text(at(90)))
+fn quantiles(times: &[f64]) -> String {
+    let [median, most] = [0.5, 0.9].map(|share| quantile(times.to_vec(), share));
+    format!("{median:.0} s at the median and {most:.0} s at 90 %")
 }

@@ -7,6 +7,7 @@ use super::{
     dose::{self, Dose},
     times::{Sorted, Times},
 };
+use crate::bench::quantile;
 
 /// What the program measured in a slice.
 #[derive(Clone, Debug)]
@@ -92,12 +93,6 @@ pub(super) struct Lost {
 
 /// The share of slices that count as undisturbed.
 const QUICK: f64 = 0.25;
-
-/// The quantile of the values at this share.
-fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get((share * values.len() as f64) as usize).copied().unwrap_or(f64::NAN)
-}
 
 #[cfg(test)]
 mod tests {
